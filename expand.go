@@ -26,10 +26,9 @@ const maxExpansions = 32
 // run has not ended, kahn calls the step again, in the same attempt. The step gets the state from [Step.SavedState], and must return a graph with the
 // same [Plan.Hash]; only in a redrive may the graph differ. See docs/composites.md.
 //
-// The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]) or clashes with the graphs around it. The
-// cause is the same if a root input ([ErrMissingInput]), a step function ([ErrNoStep]), a moderator ([ErrNoModerator]) or a kind ([ErrUnknownKind])
-// is missing. The node fails with [CauseSubrun] if 32 expanded nodes enclose it, or if a repeated call of the step returns anything but that graph
-// ([ErrGraphChanged]).
+// The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), clashes with the graphs around it or lacks a root
+// input ([ErrMissingInput]), a step function ([ErrNoStep]), a moderator ([ErrNoModerator]) or a kind ([ErrUnknownKind]). The node fails with
+// [CauseSubrun] if 32 expanded nodes enclose it, or if a repeated call returns another graph ([ErrGraphChanged]).
 func Expand(g *Graph, inputs map[string]any, state any) error {
 	return &expandError{g, maps.Clone(inputs), state}
 }

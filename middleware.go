@@ -35,8 +35,8 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 	})
 }
 
-// OnNode adds an observer of nodes. The observer is called once for every node that has ended, including nodes that were skipped or stopped
-// before they started. It gets one result for each node, even if the node was retried.
+// OnNode adds an observer of nodes. The observer is called once for every node that has ended, including nodes that were skipped or stopped before
+// they started. Even for a node that was retried, the observer gets only one result.
 //
 // Unlike Use, OnNode does not wrap attempts, since a node may end without an attempt, and one failure may end a million nodes at once. The observer
 // is called like a sink of [OnEvent]: after the node has ended, in the order of events, and on a separate goroutine. If the observer panics, it is

@@ -31,8 +31,8 @@ type TestMode struct {
 	// Mocks replace nodes, by path. If a composite is mocked, the nodes inside it do not begin. Contracts and the moderator judge neither the inputs
 	// nor the output of a mocked node, and middleware is not called for a mock.
 	Mocks map[string]Mock
-	// Unmock lists the paths of nodes that are performed as in any run, even if Mocks contains the same path. The nodes inside such a node are also
-	// performed, unless they have their own mocks. A gate that is performed waits for an answer. Any other gate without a mock completes with the
+	// Unmock lists the paths of nodes that are performed as in any run, even if Mocks contains the same path. The nodes inside a listed composite are
+	// also performed, unless they have their own mocks. A gate that is performed waits for an answer. Any other gate without a mock completes with the
 	// output {"approved": true, "auto": true} and takes the branch labelled "approved". If "approved" is not one of the gate's choices, the run is
 	// refused with an error that matches [ErrNoMock] and [ErrBadOption].
 	Unmock []string
@@ -40,8 +40,9 @@ type TestMode struct {
 	// mocked node is undone only if Undos contains its path. The run is refused with [ErrBadOption] if Undos contains the path of a node without a
 	// compensation. Middleware is not called for mocked compensations.
 	Undos map[string]Mock
-	// OnMissing selects what happens to a step that neither Mocks nor Unmock names. Conditions with a test, triggers and composites are performed if
-	// neither names them. OnMissing applies to the steps inside these composites. Default: [MissingReal].
+	// OnMissing selects what happens to a step that neither Mocks nor Unmock names. Conditions with a test, triggers and composites are performed
+	// unless Mocks names them. OnMissing also applies to the steps inside a composite, unless Mocks or Unmock names the composite. Default:
+	// [MissingReal].
 	OnMissing OnMissing
 	// Assertions are judged, in this order, when the run is over or suspended. They do not change the outcome of the run.
 	Assertions []Assertion

@@ -15,7 +15,8 @@ import (
 //
 //	kahn.Execute(ctx, &g, step, kahn.Waves, kahn.Limit(8), kahn.StatusStrict)
 //
-// Options are applied in order, and a later option overrides an earlier one. But OnEvent, OnNode, Use and Around add to the earlier options.
+// Options are applied in order. A later option overrides an earlier option of the same kind. But OnEvent, OnNode, Use and Around add to the earlier
+// options.
 type Option interface {
 	apply(*config) error
 }
@@ -39,19 +40,19 @@ type config struct {
 	maxCrashes     int
 	ctxCancels     bool                                                // whether the end of the caller's context cancels a run with a store
 	reads          bool                                                // for ReadResult: the run performs nothing
-	adopts         *Adoption                                           // for Adopt and AdoptSnapshot: the adoption, which the restoration fills
+	adopts         *Adoption                                           // for Adopt and AdoptSnapshot: the Adoption that the restoration fills in
 	idle           bool                                                // whether the run only writes its first transaction and performs nothing
-	listed         *store.Run                                          // the stored run as the caller found it in a list: if it has changed since then, the run is refused; nil if changes do not matter
+	listed         *store.Run                                          // the stored run as a list showed it to the caller: if the stored run has changed since then, this run is refused; nil if changes do not matter
 	report         func(error)                                         // set by Runner.Serve: reports errors that prevent the run from taking a request
-	restAfter      time.Duration                                       // set by Runner.Serve: a run that has nothing to do for longer than this is left, see doze; 0 means that the run is not left for lack of work
+	restAfter      time.Duration                                       // set by Runner.Serve: a run with nothing to do for longer than this time is left, see doze; 0 means that the run is never left for this reason
 	served         bool                                                // set by Runner.Serve: the run is stored already, and ends when it rests, as under Execute
 	turn           *keyTurn                                            // set by Runner.Serve: the turn of the run's key; nil if the run has no key
-	dueAt          time.Time                                           // set by Runner.Serve: the time when the run may begin; the store's clock has reached it
-	admission      func(context.Context, *store.Run) (*Request, error) // set by Runner.Serve if the Service has Admit
+	dueAt          time.Time                                           // set by Runner.Serve: the time from which the run may begin; the store's clock has reached this time
+	admission      func(context.Context, *store.Run) (*Request, error) // set by Runner.Serve: the function Service.Admit, or nil
 	refused        *Request                                            // set by admission if the run must be cancelled before it begins
 	runner         *Runner
 	given          *given // the arguments of the run, for Runner.Redrive; nil without a Runner
-	replaces       *Run   // for Runner.Redrive: the ended run
+	replaces       *Run   // for Runner.Redrive: the ended run that this run replaces
 	idempotency    *IdempotencyStore
 	idempotencyKey string
 	memo           *Memo
@@ -113,14 +114,14 @@ const (
 	defaultEventOutput    = 32 << 10
 )
 
-// byDefault contains the configs of runs without options: the first for runs whose events have no reader, the second for runs whose events may be
-// read. All runs share these configs, which are never written to.
+// byDefault contains two configs, which all runs without options share. The first is for runs whose events have no reader, the second for runs
+// whose events may be read. Nothing may write to these configs.
 var byDefault = [2]config{
 	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, leaseTime: defaultLeaseTime, maxCrashes: defaultMaxCrashes},
 	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, leaseTime: defaultLeaseTime, maxCrashes: defaultMaxCrashes, retain: keepAll},
 }
 
-// configure makes the config of a run. The run keeps its events only if readable is set.
+// configure makes the config of a run. If `readable` is false, the run keeps no events for readers.
 func configure(opts []Option, readable bool) (*config, error) {
 	if len(opts) == 0 {
 		if readable {
@@ -182,7 +183,7 @@ func (c *config) setup(p *Plan) machine.Setup {
 // Mode determines when a node whose predecessors are done may start.
 type Mode uint8
 
-// The modes. Both lead to the same final statuses.
+// The modes. Both lead to the same final statuses, unless a [FailureMode] stops work early.
 const (
 	// Eager, the default, starts a node as soon as its join rule permits this.
 	Eager Mode = iota
@@ -214,17 +215,19 @@ func (m Mode) apply(c *config) error {
 // StatusRule determines how the statuses of the nodes yield the status of the run.
 type StatusRule uint8
 
-// The status rules. A node is bad if it failed (without ContinueOnFail), was aborted or was cancelled.
+// The status rules. A node is bad if it failed without ContinueOnFail, was aborted, or was cancelled. But a node that was cancelled because of
+// CancelLosers is not bad.
 const (
-	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node A is handled if a node B that sees A's failure has run,
-	// is bad itself, or was skipped by B's own upstream policy because of the failure. If all bad nodes that were not handled were cancelled, or
-	// aborted only because of cancelled nodes, the run is cancelled. If any other bad node was not handled, the run fails.
+	// StatusEscaped, the default, completes the run if all bad nodes were handled. A bad node was handled if its failure reached another node, and the
+	// other node has run, is bad itself, or was skipped by its own upstream policy because of this failure. Nodes that only observe failures do not
+	// count, see [Handling]. If each unhandled bad node was cancelled, or was aborted only because of cancelled nodes, the run is cancelled. If there
+	// is any other unhandled bad node, the run fails.
 	StatusEscaped StatusRule = iota
 	// StatusLeaves completes the run if all leaves (nodes without successors) completed or were skipped. Otherwise the run is cancelled if at least
-	// one node was cancelled and no node failed. In all other cases it fails.
+	// one node was cancelled and no node failed. In all other cases the run fails.
 	StatusLeaves
-	// StatusStrict fails the run if any node failed or was aborted because of a failure. Otherwise the run is cancelled if any node was
-	// cancelled, and completes if no node was.
+	// StatusStrict completes the run if there is no bad node. If each bad node was cancelled, or was aborted only because of cancelled nodes, the run
+	// is cancelled. If there is any other bad node, the run fails.
 	StatusStrict
 
 	statusRuleCount
@@ -256,8 +259,8 @@ type FailureMode uint8
 const (
 	// Continue, the default, finishes all nodes that do not depend on the failed node.
 	Continue FailureMode = iota
-	// StopScheduling takes effect at the first failure for which the graph has no handler: running attempts finish, and all nodes that have not
-	// started are aborted.
+	// StopScheduling takes effect at the first failure for which the graph has no handler. Running attempts finish. All nodes that have not started
+	// are aborted, except cleanup nodes and the end node.
 	StopScheduling
 	// AbortRunning is like StopScheduling, and also cancels running attempts.
 	AbortRunning
@@ -323,10 +326,10 @@ func (m StopMode) manner() machine.StopManner {
 	return machine.StopAsking
 }
 
-// Limit sets the largest number of steps that run at the same time. Zero, the default, means no limit. This suits steps that mostly wait for other
-// services: a running step costs only its goroutine, so many can run at once. The run is refused with [ErrBadOption] if the limit is negative. Conditions with a Go test are evaluated outside the limit.
-// Under Limit(1) nothing else starts during such a test, not even in composites. So the order of events depends only on the graph, on the results and
-// durations of its steps, and on events from outside.
+// Limit sets the largest number of steps that run at the same time. Zero, the default, means no limit. No limit is needed for steps that mostly
+// wait for other services, since a running step costs only its goroutine. The run is refused with [ErrBadOption] if the limit is negative. A
+// condition with a Go test does not count towards the limit. Under Limit(1), nothing else starts during such a test, not even in composites. So
+// under Limit(1) the order of events depends only on the graph, on the results and durations of its steps, and on events from outside.
 func Limit(n int) Option {
 	return optionFunc(func(c *config) error {
 		if n < 0 {
@@ -351,8 +354,8 @@ func KeyLimit(n int) Option {
 // apply makes r the rate of the run, which bounds how often attempts start in the whole run, including its nested runs.
 func (r Rate) apply(c *config) error { return rate(&c.startRate, "Rate", r) }
 
-// KeyRate bounds how often attempts of nodes with the same Key start. The run is refused with [ErrBadOption] if the rate is not positive or its
-// burst is too large to count.
+// KeyRate bounds how often attempts of nodes with the same Key start. The zero Rate bounds nothing. The run is refused with [ErrBadOption] if the
+// Starts or the Per of any other Rate is not positive, or if the Burst is negative or too large to count.
 func KeyRate(r Rate) Option {
 	return optionFunc(func(c *config) error { return rate(&c.keyRate, "KeyRate", r) })
 }
@@ -365,29 +368,29 @@ func rate(field *Rate, name string, r Rate) error {
 	return nil
 }
 
-// Estimates orders ready nodes of equal priority by the longest remaining path. It computes the paths from the durations in an earlier run instead of
-// the nodes' own Estimates. Nodes are matched by id; if the earlier run did not execute a node, the node's own Estimate is used. If prev is nil,
-// Estimates changes nothing.
+// Estimates orders ready nodes of equal priority by the longest remaining path. It computes the paths from the durations of the nodes in an earlier
+// run, instead of from the Estimate of each node. Nodes are matched by id. If the earlier run did not execute a node, the node's own Estimate is
+// used. If prev is nil, the option has no effect.
 func Estimates(prev *Result) Option {
 	return optionFunc(func(c *config) error { c.estimates = prev; return nil })
 }
 
-// Inputs sets the run's root inputs: values for ports and parameters that no other source provides. A graph that declares its Inputs accepts only
-// the declared inputs, see [InputError]. The map is read, not copied.
+// Inputs sets the run's root inputs. If nothing else provides the value of a port or a parameter, the root input with the same name provides it. A
+// graph that declares its Inputs accepts only the declared inputs, see [InputError]. The map is not copied, so it must not be changed.
 func Inputs(in map[string]any) Option {
 	return optionFunc(func(c *config) error { c.inputs = in; return nil })
 }
 
-// PerRun calls f for each run and applies the options that f returns. So the options that one call of f returns can share a state that belongs to
-// this run alone. PerRun is meant for packages whose options a [Runner] applies to many runs.
+// PerRun calls f for each run and applies the options that f returns. So these options can share a state that belongs to this run alone. PerRun is
+// meant for packages whose options a [Runner] applies to many runs.
 //
 //	kahn.PerRun(func() []kahn.Option {
 //		x := new(notes) // of one run
 //		return []kahn.Option{kahn.Around(x.around), kahn.OnEvent(x.event)}
 //	})
 //
-// f is called on the goroutine that applies the options, for example by a call of [Start]. f may be called even if no run begins. The run is refused
-// with [ErrBadOption] if f is nil or panics.
+// f is called on the goroutine that applies the options, for example the goroutine that calls [Start]. f may be called even if no run begins. The
+// run is refused with [ErrBadOption] if f is nil or panics.
 func PerRun(f func() []Option) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -402,9 +405,9 @@ func PerRun(f func() []Option) Option {
 }
 
 // OnEvent adds a sink. The sink is called with every event of the run, in order. All calls are on one separate goroutine, so the sink cannot delay
-// the run, and is never called concurrently. Execute waits until the sink has received the last event. After the run's end, it waits at most for
-// CancelGrace or one second, whichever is longer. A sink that panics is disabled. Result.Warnings reports a sink that has panicked or is still busy
-// when Execute returns.
+// the run, and is never called concurrently. When the run has ended, Execute waits until the sink has received the last event, at most for
+// CancelGrace or one second, whichever is longer. A sink that panics is disabled. Result.Warnings reports each sink that has panicked, or that is
+// still busy when Execute returns.
 func OnEvent(sink func(Event)) Option {
 	return optionFunc(func(c *config) error {
 		if sink == nil {
@@ -415,10 +418,11 @@ func OnEvent(sink func(Event)) Option {
 	})
 }
 
-// EventOutputs adds the output to each event node.completed and to each event that ends a run, if the output has at most the given number of
-// bytes. The output is plain JSON, or the text of the run's [Codec] if the codec is not [Types]. For a longer output the event contains only the
-// length. Zero means 32 KiB; the run is refused with [ErrBadOption] if the number is negative. Without this option events contain no outputs. The
-// output is encoded separately for each reader and sink, when the reader or sink receives the event.
+// EventOutputs adds outputs to events: each event node.completed contains the output of the node, and each event that ends a run contains the
+// output of the run. If an output has more than `most` bytes, the event contains only the length of the output. The output is plain JSON, or the
+// text of the run's [Codec] if the codec is not [Types]. If `most` is zero, the bound is 32 KiB. If `most` is negative, the run is refused with
+// [ErrBadOption]. Without this option events contain no outputs. Each output is encoded once, when its event first goes to a reader, a sink or the
+// store.
 func EventOutputs(most int) Option {
 	return optionFunc(func(c *config) error {
 		if most < 0 {
@@ -454,7 +458,7 @@ func TraceID(id string) Option {
 	return optionFunc(func(c *config) error { c.traceID = id; return nil })
 }
 
-// apply makes r the policy of all nodes that have none, unless the Defaults of the graph contain one.
+// apply makes r the retry policy of each node without a policy, unless the Defaults of the graph contain a policy.
 func (r Retry) apply(c *config) error {
 	if _, err := r.validate(); err != nil {
 		return fmt.Errorf("%w: Retry: %w", ErrBadOption, err)
@@ -463,24 +467,25 @@ func (r Retry) apply(c *config) error {
 	return nil
 }
 
-// Timeout bounds the duration of the run. When it has passed, unfinished nodes are aborted and the run fails. Zero means no bound. The time
-// counts from the run's beginning, including waits for signals and the time while no process performs the run. A process that continues the run
-// keeps the deadline if it also sets this option. A [Redrive] starts the time from zero. The end of the caller's context has another effect: it
-// cancels a run without a store and leaves a durable one.
+// Timeout bounds the duration of the run. When this time has passed, unfinished nodes are aborted and the run fails. Zero means no bound. The time
+// counts from the beginning of the run, and includes waits for signals and periods in which no process performs the run. A process that continues
+// the run keeps the deadline if it also sets this option. A [Redrive] starts the time from zero. The end of the caller's context has another
+// effect: a run without a store is cancelled, and a durable run is left.
 func Timeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
 }
 
-// With CancelWithContext, the end of the caller's context cancels a durable run, as it cancels a run without a store: nodes are cancelled, the
-// cleanup and end nodes are performed, and the run ends. Without this option the run is left, see [Durable], and can be continued from its store.
+// CancelWithContext cancels a durable run when the caller's context ends, as kahn always does for a run without a store: nodes are cancelled,
+// cleanup nodes and the end node are performed, and the run ends. Without this option a durable run is left, see [Durable], and can be continued
+// from its store.
 func CancelWithContext() Option {
 	return optionFunc(func(c *config) error { c.ctxCancels = true; return nil })
 }
 
 // CancelGrace is the time for which a step may continue after its context was cancelled. A slower step is abandoned: its node ends, its slot is
-// freed, and its late result is dropped. A guard, a merge or a test whose node was stopped is abandoned in the same way. An abandoned step is not
-// retried, even if the policy permits it, since two attempts would overlap. After the run's end, Wait lets sinks finish for the same time, or for one
-// second if that is longer. Default: 5 s.
+// freed, and its late result is dropped. The guard, the merge or the test of a stopped node is abandoned in the same way. An abandoned step is not
+// retried, even if the policy permits a retry, since two attempts would overlap. After the run's end, Wait waits for sinks at most for CancelGrace
+// or one second, whichever is longer. Default: 5 s.
 func CancelGrace(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.cancelGrace, "CancelGrace", d) })
 }
@@ -491,14 +496,15 @@ func CleanupTimeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.cleanupTimeout, "CleanupTimeout", d) })
 }
 
-// Random replaces the source of the random numbers in [0, 1) that determine jitter, to make a run reproducible.
+// Random replaces the source of the random numbers that determine jitter, for example to make a run reproducible. The numbers are in [0, 1).
 func Random(source func() float64) Option {
 	return optionFunc(func(c *config) error { c.random = source; return nil })
 }
 
 // CloneInputs copies values before the graph's user code gets them, so that this code may change its arguments. It copies parameters, upstream
-// values, items, root inputs, the trigger's payload, the value of a signal, the saved state of a step, the outputs that a [View] shows, and the
-// contributions to a registered merge. Without this option steps share values and must not change them. If clone is nil, nothing is copied.
+// values, items, root inputs, the trigger's payload, the value of a signal, the saved state of a step, the output that a compensation gets, the
+// outputs that a [View] shows, and the contributions to a registered merge. Without this option steps share values and must not change them. If
+// clone is nil, nothing is copied.
 func CloneInputs(clone func(any) any) Option {
 	return optionFunc(func(c *config) error { c.cloneInputs = clone; return nil })
 }

@@ -15,23 +15,26 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Result is the outcome of a run. The zero value is the Result of a run without nodes, a plan or an id. Execute returns a nil Result if the graph
-// or the options are wrong; a nil Result behaves like the zero value.
+// Result is the outcome of a run. The zero value is the Result of a run that has no nodes, no plan and no id. Execute returns a nil Result if the
+// graph or the options are wrong; a nil Result behaves like the zero value.
 type Result struct {
 	// Status is RunCompleted, RunFailed or RunCancelled. It is RunSuspended for a run that has not ended: see Waiting.
 	Status RunStatus
-	// Degraded is true for a completed run with failures that were handled or tolerated. A node whose Fallback produced the output is completed,
-	// and does not degrade the run.
+	// Degraded is true for a completed run with failures that were handled or tolerated. A node whose Fallback produced the output is completed, so
+	// it does not degrade the run.
 	Degraded bool
-	// Left is true for a suspended run that was left for one of three reasons. [Run.Leave] or [Runner.Shutdown] was called. The caller's context
-	// of a durable run ended; then the run's error matches [ErrLeft]. Or the store did not confirm a write, or the renewal of the lease, in time;
-	// then the error matches [ErrStore], and the nodes have their stored states.
+	// Left is true for a suspended run that was left for one of these reasons:
+	//   - [Run.Leave] or [Runner.Shutdown] was called;
+	//   - the run is durable, and the context of its caller ended: the run's error matches [ErrLeft];
+	//   - the store did not confirm a write or a renewal of the lease in time: the run's error matches [ErrStore], and the nodes have their stored
+	//     states.
 	Left bool
-	// Cause is the reason why a run that did not complete was stopped as a whole. If the run failed because its end node failed, the kind is
-	// [CauseEndFailed]. Cause is zero for a run that failed only because of its nodes.
+	// Cause is the reason why the run as a whole failed or was cancelled. Its kind is [CauseEndFailed] if the run failed because its end node
+	// failed, and [CauseCompensationFailed] if the run failed because a node could not be undone. Cause is zero if the run completed, is suspended,
+	// or failed only because of unhandled failures of its nodes.
 	Cause Cause
-	// CancelRequested is true if a cancellation of the run was requested, by [Run.Cancel] or by the end of the caller's context, even if no node was
-	// still running. [Run.AbortAll] does not set it.
+	// CancelRequested is true if the run was to be cancelled, because of [Run.Cancel] or because the caller's context ended. It is true even if no
+	// node was running any more. [Run.AbortAll] does not set it.
 	CancelRequested bool
 	// StopRequest is the first request to stop the run, see [Run.Cancel] and [Run.AbortAll]. It is set even if no node was running any more.
 	// RedriveRequest is the request for the last redrive of the run, see [Redrive].
@@ -42,17 +45,18 @@ type Result struct {
 	// Pruned are the ids of the nodes that are not part of the run because the fired trigger does not lead to them, in the order of declaration.
 	Pruned []string
 	// Warnings are problems that did not fail the run:
-	//   - guards that could not decide, once for each node of the graph ([ErrGuard]);
-	//   - conditions whose answer is none of their choices and matched no edge, once for each condition of the graph ([ErrNoMatch]);
-	//   - the warnings of [Plan.Warnings] except warnings about triggers, also for graphs that steps returned;
+	//   - guards that could not decide ([ErrGuard]), with one warning for each guarded node of the graph;
+	//   - conditions with an answer that is not one of their choices and matches no edge ([ErrNoMatch]), with one warning for each condition of the
+	//     graph;
+	//   - the warnings of [Plan.Warnings] that do not concern triggers, for the run's graph and for graphs that steps returned;
 	//   - sinks that panicked or got stuck;
 	//   - unknown triggers, and triggers that lead to a node but not to one of its predecessors;
 	//   - gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]);
 	//   - a bug of this module that the run has noticed.
 	Warnings []error
-	// Abandoned contains the ids of abandoned nodes, and the paths of abandoned nodes inside composites. The step of such a node ignored the end of
-	// its context. Or a guard, a merge or the test of the node did not return when the node was stopped or the run was left. The goroutines of these
-	// nodes are still running.
+	// Abandoned contains the ids of abandoned nodes, and the paths of abandoned nodes inside composites. A node is abandoned if its step ignores the
+	// end of its context. It is also abandoned if its guard, merge or test does not return in time after the node or the run was stopped, or the run
+	// was left. The goroutines of abandoned nodes may still be running.
 	Abandoned []string
 	// Waiting describes the waits of a suspended run, in the order of declaration of the waiting nodes.
 	Waiting []Wait
@@ -70,21 +74,21 @@ type NodeResult struct {
 	Label  string // Label of the Node, for human readers
 	Tier   int
 	Status Status
-	// RunID is the id of the run, for programs that read many runs. [OnNode], [Run.Node], [Run.Nodes] and [Run.Inside] set it. It is empty in the
-	// results of a Result, which itself contains the id.
+	// RunID is the id of the run, for programs that read many runs. [OnNode], [Run.Node], [Run.Nodes] and [Run.Inside] set it. It is empty if the
+	// NodeResult comes from a Result: then [Result.ID] returns the id.
 	RunID string
 	// Output is the output of a completed node.
 	Output any
-	// Err is a [*NodeError] for a node that failed by itself, or that was stopped alone or with the run. It is an [*UpstreamError] for a
-	// victim of an upstream failure.
+	// Err is a [*NodeError] for a node that failed by itself, or that was stopped, alone or with the run. It is an [*UpstreamError] for a victim of
+	// an upstream failure.
 	Err   error
 	Cause Cause
 	// Skip is the reason why the node was skipped. It is zero if the node was not skipped.
 	Skip event.SkipReason
 	// Attempts is the number of attempts that have begun.
 	Attempts int
-	// Start is the time when the first attempt began; zero if none began. Duration is the time from Start to the end of the last attempt or, for
-	// a composite that waits in a suspended run, to the end of the run.
+	// Start is the time when the first attempt began, and zero if none began. Duration is the time from Start to the end of the last attempt. For a
+	// composite that waits in a suspended run, it is the time from Start until the run was suspended.
 	Start    time.Time
 	Duration time.Duration
 	// Memoized is true if the output comes from an earlier run, see [Memo].
@@ -101,21 +105,21 @@ type NodeResult struct {
 	Tolerated bool
 	// Abandoned is true if the last attempt ignored the end of its context, and the run continued without waiting for it.
 	Abandoned bool
-	// Decision is the signal that answered the gate, or that ended the last wait of the step: its value, its sender and the sender's comment. It is nil
-	// if there was no signal, as after the Timeout of a gate.
+	// Decision is the signal that answered the gate, or that ended the last wait of the step: its value, its sender and the sender's comment. It is
+	// nil if there was no signal, for example because the gate timed out.
 	Decision *Decision
 	// GuardErr is the reason why the guard could not decide.
 	GuardErr error
-	// Sub is the Result of a composite's nested run, or of the last nested run if there were several. It is nil for other nodes, and for a
-	// composite that has not begun. Its ids and origins are names of the nested graph. An expanded node is a composite, see [Expand]. Its Sub is
-	// nil if the node ended before the run was continued from a file or a store: the graph of such a node is not known.
+	// Sub is the Result of a composite's nested run, or of the last nested run if there were several. It is nil for other nodes, and for a composite
+	// that has not begun. Its ids and origins are names of the nested graph. An expanded node is a composite, see [Expand]. If an expanded node
+	// ended before the run was continued from a file or a store, its graph is not known and its Sub is nil.
 	Sub *Result
 	// Compensation is the state of the node's compensation. If the compensation failed, CompensationErr is its error. See Compensate of [Node].
 	Compensation    Compensation
 	CompensationErr error
 	// Undoing describes the calls of the node's Compensate. It is nil before the first call, and for a composite without a Compensate.
 	Undoing *Undoing
-	// LastErr is the error of the last attempt that was retried, replaced by a fallback, or stopped.
+	// LastErr is the error of the last attempt that was followed by a retry or a fallback, or that failed after the node was stopped.
 	LastErr error
 	// Labels are the branches that a condition took.
 	Labels []string
@@ -135,11 +139,11 @@ type Undoing struct {
 	Certain  bool      // true if the node completed, so it had an effect; false if it is not known whether the node had an effect
 	Began    time.Time // when the first attempt began
 	Ended    time.Time // when the undo succeeded or was given up; zero before then
-	By       *Request  // names the person who undid the node by hand, see [CompensatedByHand]; nil if the node's Compensate is used
+	By       *Request  // names the person who undid the node by hand, see [CompensatedByHand]; nil if kahn calls the node's Compensate
 }
 
-// Attempt is one attempt of a node, see [NodeResult.History]. Older versions of this package stored fewer fields. In an attempt that such a version
-// stored, the missing fields are zero.
+// Attempt is one attempt of a node, see [NodeResult.History]. If an older version of this package stored the attempt, the fields that did not exist
+// in the older version are zero.
 type Attempt struct {
 	// Number is the number of the attempt, counted from 1. The history omits attempts that a crash interrupted.
 	Number int
@@ -203,8 +207,8 @@ func (r *Result) Plan() *Plan {
 // Len returns the number of nodes.
 func (r *Result) Len() int { return len(r.performed().plan.names) }
 
-// Output returns the output of the run: the end node's output. Without an end node, it is the output of the only leaf. If there are several leaves,
-// it is a new map[string]any that maps the id of each completed leaf to the leaf's output. Output returns nil for a suspended run.
+// Output returns the output of the run. This is the end node's output or, without an end node, the output of the only leaf. If there are several
+// leaves, it is a new map[string]any that maps the id of each completed leaf to the leaf's output. Output returns nil for a suspended run.
 func (r *Result) Output() any {
 	if !r.hasRun() || r.Status == RunSuspended {
 		return nil
@@ -244,8 +248,8 @@ func (r *Result) Count(status Status) (n int) {
 }
 
 // Output returns the output of a completed node as a T, converted as by [Param]. The error matches [ErrType] if the output has another type,
-// [ErrNoValue] if it is null or the node did not complete, and [ErrUnknownNode] if the id is unknown. If the run is suspended and the node has
-// not ended, the error also matches [ErrSuspended].
+// [ErrNoValue] if the output is null or the node did not complete, and [ErrUnknownNode] if the graph has no node with this id. If the run is
+// suspended and the node has not ended, the error also matches [ErrSuspended].
 func Output[T any](r *Result, id string) (T, error) {
 	n, ok := r.Node(id)
 	if !ok {
@@ -301,7 +305,7 @@ func (r *Result) estimate(p *Plan) func(machine.Ref) int64 {
 	}
 }
 
-// nodeResult returns the result of a node, without the cause. Unless the run has ended, the caller must hold the run's lock.
+// nodeResult returns the result of a node, without its cause and its error. Unless the run has ended, the caller must hold the run's lock.
 func (r *Run) nodeResult(ref machine.Ref) NodeResult {
 	return r.resultOf(ref, r.st.Word(ref), r.extras[ref])
 }
@@ -337,7 +341,7 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	if res.Status == Completed {
 		res.Output, res.Labels = rec.value, r.branchesOf(ref)
 	}
-	// A run that was read or restored has no r.undo if it undid only nodes inside composites. Such composites have an extra.
+	// If a run that was read or restored has undone only nodes inside composites, it has no r.undo. But these composites have an extra.
 	if r.undo != nil || x != nil {
 		res.Compensation, res.CompensationErr = r.compensationOf(ref)
 	}
@@ -467,8 +471,8 @@ func (r *Run) skipReason(ref machine.Ref) event.SkipReason {
 	return reason
 }
 
-// branchText returns, as text, the branches that a condition has taken. The reason of every skip on a branch that was not taken contains this text. A
-// condition with many labels may cause many skips, so its text is cached.
+// branchText returns, as text, the branches that a condition has taken. The SkipReason of each node on a branch that was not taken contains this
+// text. A condition with many labels may cause many skips, so its text is cached.
 func (r *Run) branchText(ref machine.Ref) string {
 	const many = 16
 	if len(r.plan.labelsOf(ref)) <= many {
@@ -565,8 +569,8 @@ func (r *Run) makeResult() {
 	r.summed = true
 }
 
-// runError joins the errors of the nodes that failed by themselves, and the cause that stopped the run. A run may fail because of unhandled failures,
-// without being stopped as a whole. Then the error omits the handled failures if the rule for the status is StatusEscaped.
+// runError joins the errors of the nodes that failed by themselves or were cancelled alone, the cause that stopped the run, and the errors of failed
+// compensations. If the run was not stopped as a whole and the rule for its status is StatusEscaped, the error omits the handled failures.
 func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
 	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)
@@ -621,8 +625,8 @@ func (r *Run) output() any {
 	return outputs
 }
 
-// SkipReason returns why a node was skipped in a State of the plan, without the message of a step that skipped itself. The field Answer contains the
-// labels of the branches that a condition took, since a State does not contain the condition's output.
+// SkipReason returns why a node was skipped in the State s of a run of the plan. A State contains neither the message of a step that skipped itself
+// nor the output of a condition. So the Message is empty, and the Answer contains the labels of the branches that the condition took.
 func (p *Plan) SkipReason(s *machine.State, r machine.Ref) event.SkipReason {
 	x := s.SkipOf(r)
 	reason := p.skipReason(r, x)
@@ -663,19 +667,19 @@ func (p *Plan) skipReason(r machine.Ref, x machine.Skip) event.SkipReason {
 type Cause struct {
 	Kind CauseKind
 	// Origins are the ids of the nodes whose failure or cancellation reached this node, in declaration order. A node that failed by itself is its
-	// own origin. Nodes with the same origins may share the slice, so it must not be modified. Origins is computed on request, in time
+	// own origin. Nodes with the same origins may share the slice, so callers must not modify it. kahn computes Origins on request. This takes time
 	// proportional to the number of edges that the failure passed.
 	Origins []string
-	// Err is a [*NodeError] if the node failed by itself, or if it was stopped alone or with the run. The NodeError unwraps to the step's error
-	// or to the cause of the stop. For a victim of an upstream failure, Err is an [*UpstreamError], which unwraps to nothing, since the errors
-	// belong to the nodes in Origins.
+	// Err is a [*NodeError] if the node failed by itself, or if it was stopped, alone or with the run. The NodeError unwraps to the step's error or
+	// to the cause of the stop. For a victim of an upstream failure, Err is an [*UpstreamError], which unwraps to nothing, since the errors belong
+	// to the nodes in Origins.
 	Err error
 }
 
-// Request names the person or the program that requests a stop or a redrive of a run, and the reason: see [Run.Cancel], [Run.AbortAll], [Redrive] and
-// [Runner.Redrive]. A function with a parameter ...Request uses only the first Request, and may be called without one. Actor and Reason are meant for
-// display and logs, and have no influence on the run. Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in
-// stores.
+// Request names the person or the program that requests a stop or a redrive of a run, and the reason: see [Run.Cancel], [Run.AbortAll], [Redrive]
+// and [Runner.Redrive]. A function with a parameter ...Request uses only the first Request, and may be called without a Request. Actor and Reason
+// are meant for display and logs, and have no influence on the run. kahn shortens each of the two texts to about a kilobyte, and keeps it in the
+// Result, in events, in snapshots and in stores.
 type Request = event.Request
 
 // boundedRequest shortens a request from a file that another program may have written. For nil it returns nil.
@@ -708,16 +712,17 @@ func requestOf(q *Request) Request {
 	return *q
 }
 
-// The method `ask` records the request to stop the run, if it is the first one. ask is called before the stop, whose events contain the request. The
-// caller holds the run's lock.
+// The method `ask` records q if it is the first request to stop the run. The events of a stop contain the request, so the caller calls ask before it
+// stops the run. The caller holds the run's lock.
 func (r *Run) ask(q Request) {
 	if r.asked == nil {
 		r.rare().asked = &q
 	}
 }
 
-// requestFor returns the request that made nodes of the run end with this kind of cause, or an empty request if no such request reached the run. A
-// request reaches a nested run only if the nested run, and every nested run around it, was stopped for this cause. The caller holds the run's lock.
+// requestFor returns the request that made nodes of the run end with this kind of cause. If no request reached the run, it returns an empty request.
+// A request reaches a nested run only if the nested run, and every nested run around it, was stopped for this cause. The caller holds the run's
+// lock.
 func (r *Run) requestFor(kind CauseKind) Request {
 	asked := r.outermost().asked
 	if asked == nil || kind != CauseCancelRun && kind != CauseAbortAll {

@@ -12,9 +12,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Retry is a retry policy: the number of attempts of a node's step, and the delays between them. The zero value means the policy of the graph's
-// Defaults or, if they have none, the run's policy. If the run has no policy either, there is a single attempt, since repeating an unknown side
-// effect is worse than reporting a failure.
+// Retry is a retry policy: the number of attempts of a node's step, and the delays between them. A node whose Retry is zero uses the policy of the
+// graph's Defaults or, if they have none, the run's policy. If the run has no policy either, the node has a single attempt: to repeat an unknown
+// side effect is worse than to report a failure.
 //
 // After failed attempt k, counted from 1, the delay is min(MaxDelay, InitialDelay * Multiplier^(k-1)), randomized by Jitter.
 //
@@ -32,9 +32,9 @@ type Retry struct {
 	MaxDelay time.Duration
 	// Jitter randomizes the delays, so that nodes that failed together are retried at different times. Default: [JitterHalf].
 	Jitter Jitter
-	// RetryOn lists the causes of failures that are retried. It may contain [CauseTimeout], [CauseStepError], [CauseRateLimit],
-	// [CauseContractOutput] and [CausePanic]. Nil means timeout, step error and rate limit; an empty, non-nil list means that no failure is
-	// retried. The failure of a nested run counts as a step error.
+	// RetryOn lists causes: a failure is retried only if its cause is in the list. RetryOn may contain [CauseTimeout], [CauseStepError],
+	// [CauseRateLimit], [CauseContractOutput] and [CausePanic]. Nil means timeout, step error and rate limit. With an empty list that is not nil, no
+	// failure is retried. The failure of a nested run counts as a step error.
 	RetryOn []CauseKind
 	// MaxRetryAfter is the longest wait that a [RateLimited] error may demand. If the error demands a longer wait, the node fails at once. Zero means 5
 	// min.
@@ -95,8 +95,8 @@ func RetryJittered(n int) Retry {
 	return Retry{MaxAttempts: n, InitialDelay: defaultInitialDelay, MaxDelay: defaultMaxDelay, Jitter: JitterHalf}
 }
 
-// RetryStandard returns a policy of three attempts, with delays of 1 s and 2 s, without jitter. If the caller raises MaxAttempts, further delays
-// double up to 30 s.
+// RetryStandard returns a policy of three attempts, with delays of 1 s and 2 s, without jitter. If the caller raises MaxAttempts, the delays
+// continue to double, up to 30 s.
 func RetryStandard() Retry {
 	return Retry{MaxAttempts: 3, InitialDelay: time.Second, MaxDelay: 30 * time.Second, Jitter: JitterNone}
 }
@@ -113,7 +113,7 @@ func (r Retry) equal(o Retry) bool {
 		(r.RetryOn == nil) == (o.RetryOn == nil) && slices.Equal(r.RetryOn, o.RetryOn)
 }
 
-// withDefaults sets the unset fields. In its result only RetryOn may be zero.
+// withDefaults sets the unset fields. In its result no field except RetryOn is zero.
 func (r Retry) withDefaults() Retry {
 	if r.MaxAttempts == 0 {
 		r.MaxAttempts = 1
@@ -180,8 +180,8 @@ func (r Retry) validate() (field string, err error) {
 	return "", nil
 }
 
-// The method `slip` returns a field of a valid policy that is probably a mistake, with a description of the mistake, or an empty text. A policy that
-// sets only RetryOn, to an empty list, is not a mistake: it replaces the default policy.
+// The method `slip` looks for a probable mistake in a valid policy. It returns the name of the field and a description, or two empty texts. A policy
+// that sets nothing but an empty RetryOn is no mistake: it replaces the default policy.
 func (r Retry) slip() (field, text string) {
 	if len(r.RetryOn) == 0 {
 		r.RetryOn = nil
@@ -197,7 +197,7 @@ func (r Retry) slip() (field, text string) {
 	return "", ""
 }
 
-// lacksUnit reports whether a duration in a graph is so short that the author probably forgot the unit, as in 30 for 30*time.Second.
+// lacksUnit reports whether a duration in a graph is so short that the author probably forgot the unit, for example 30 instead of 30*time.Second.
 func lacksUnit(d time.Duration) bool { return 0 < d && d < time.Microsecond }
 
 // warnOfRetry adds a warning about the policy of a node or, if id is empty, about the default policy of the graph.
@@ -214,8 +214,8 @@ func (c *compiler) warnOfRetry(id string, r Retry) {
 	}
 }
 
-// The method `delay` returns the wait after failed attempt k, counted from 1, with u drawn from [0, 1). The unset fields of the policy must have been
-// set by withDefaults. delay is a pure function. Its arithmetic saturates instead of overflowing.
+// The method `delay` returns the wait after failed attempt k, counted from 1. The jitter uses u, which is in [0, 1). The policy must be a result of
+// withDefaults. delay is a pure function. Its arithmetic saturates instead of overflowing.
 func (r Retry) delay(k int, u float64) time.Duration {
 	if r.InitialDelay < 0 {
 		return 0
@@ -238,10 +238,10 @@ func (r Retry) delay(k int, u float64) time.Duration {
 }
 
 // Next decides whether another attempt follows the failed attempt with this number, counted from 1. If so, it returns the delay before that attempt.
-// Otherwise `refused` is the reason why no attempt follows. The cause is the result of [CauseOf] for err, or a cause such as [CauseTimeout] if
-// something other than the step ended the attempt. The jitter uses u, which the caller draws from [0, 1). Unset fields of the policy have their
-// defaults. Next is a pure function, and runs follow the same rules. But a run also does not retry if the wait would reach the deadline of the node
-// or of the run, or if the node or the run is being stopped.
+// Otherwise `refused` is the reason why no attempt follows. If the step's error ended the attempt, the cause is the result of [CauseOf] for err. If
+// something else ended it, the cause is, for example, [CauseTimeout]. The jitter uses u, which the caller draws from [0, 1). Unset fields of the
+// policy have their defaults. Next is a pure function, and runs follow the same rules. A run has two more rules: it does not retry if the wait would
+// reach the deadline of the node or of the run, or if the node or the run is being stopped.
 func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused event.NoRetry) {
 	facts := inspectError(err)
 	if facts.permanent || facts.abortRun {
@@ -254,8 +254,8 @@ func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay t
 	return r.withDefaults().next(attempt, cause, hint, u)
 }
 
-// The method `next` does the same as Next, but the policy must be a result of withDefaults. It does not check whether the error is marked as
-// permanent. The parameter `hint` is the wait that the error demands, or 0.
+// The method `next` does the same as Next, but the policy must be a result of withDefaults. It does not check whether the error forbids a retry. The
+// parameter `hint` is the wait that the error demands, or 0.
 func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64) (delay time.Duration, refused event.NoRetry) {
 	switch {
 	case r.MaxAttempts <= 1:
@@ -270,7 +270,7 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 	return max(r.delay(attempt, u), hint), 0
 }
 
-// Rate limits how often attempts start: Starts in each interval Per, including retries. A Rate is a token bucket: a token arrives every Per/Starts,
+// Rate limits how many attempts start, including retries: Starts in each interval Per. A Rate is a token bucket: a token arrives every Per/Starts,
 // and the bucket contains at most Burst tokens. The bucket is full when a process begins or continues the run. Each attempt takes a token when it
 // starts. So at most Starts+Burst attempts start in any window of length Per. The zero Rate limits nothing.
 //
@@ -279,8 +279,8 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 // Test, composites, mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. In a run that is being stopped,
 // cleanup nodes and the end node also take no token, so that the run ends soon.
 //
-// As an option, a Rate limits the attempts of the whole run, including its nested runs. The run is refused with [ErrBadOption] if the rate is not
-// positive or its burst is too large to count.
+// As an option, a Rate limits the attempts of the whole run, including its nested runs. The run is refused with [ErrBadOption] if Starts or Per is
+// not positive, or if Burst is negative or too large to count. The zero Rate is accepted.
 type Rate struct {
 	// Starts is the number of attempts that may start in each interval.
 	Starts int
@@ -298,7 +298,8 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%d per %v, burst %d", r.Starts, r.Per, max(r.Burst, 1))
 }
 
-// validate returns an error for a rate at which nothing would ever start, or whose bucket cannot be counted in an int64.
+// validate returns an error if nothing would ever start at this rate, if Burst is negative, or if the bucket does not fit into an int64. The zero
+// Rate is valid.
 func (r Rate) validate() error {
 	switch {
 	case r == Rate{}:
@@ -321,8 +322,8 @@ func (r Rate) count() bucket.Rate {
 	return bucket.Rate{Starts: r.Starts, Per: int64(r.Per), Burst: r.Burst}
 }
 
-// retryOf returns the policy of a node or, if the node has none, `byDefault`, the run's policy. It returns the zero policy for a node whose mock is
-// called only once.
+// retryOf returns the policy of a node. If the node has none and is not a composite, this is byDefault, the run's policy. If the node's mock is
+// called only once, this is the zero policy.
 func (p *Plan) retryOf(ref machine.Ref, byDefault Retry) Retry {
 	if p.net.Is(ref, factOnce) {
 		return Retry{}

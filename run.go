@@ -16,9 +16,9 @@ import (
 
 // Run is one execution of a graph. Its methods may be called from any goroutine.
 type Run struct {
-	// st.mu guards the fields below, except where a comment states otherwise. The lock is never held while user code runs. There is no scheduler
-	// goroutine: the worker that has finished a step records its outcome, takes the best ready node in the same critical section and performs
-	// that node itself. If more nodes are ready, the worker starts one more worker, which does the same.
+	// st.mu guards the fields below, except where a comment states otherwise. No goroutine holds the lock while it calls user code. There is no
+	// scheduler goroutine. A worker that has finished a step records the step's outcome and takes the best ready node in the same critical section. Then
+	// it performs that node itself. If more nodes are ready, the worker starts one more worker, which does the same.
 
 	runGiven                   // its plan, inputs and options
 	st          machine.Locked // the lock, and all decisions
@@ -28,8 +28,8 @@ type Run struct {
 	runCrew                    // its goroutines and timers
 	runStops                   // its stops
 	runOutcome                 // its end
-	undo        *undoing       // the nodes to undo; nil if neither this run nor a run nested in it has undone any
-	*runRare                   // what few runs need
+	undo        *undoing       // the nodes that the run undoes or has undone; nil if neither this run nor a run nested in it has begun to undo nodes
+	*runRare                   // the fields that few runs need
 	runIdentity
 }
 
@@ -42,22 +42,22 @@ type runRare struct {
 	slips        map[machine.Ref]*slips[machine.Ref] // see slipsOf
 	flushing     chan struct{}                       // closed when the goroutine that publishes the signals has finished; nil if no goroutine publishes
 	lends        map[string]map[machine.Ref]bool     // see lend
-	unwritten    int                                 // the number of ready nodes and ended nested runs that wait for a write of the store
-	shared       *stakes                             // the run's stakes in limits that other runs of the Runner share, or nil; belongs to the outermost run
+	unwritten    int                                 // how many ready nodes and ended nested runs wait until the store has been written
+	shared       *stakes                             // the stakes in limits shared with other runs of the Runner, or nil; belongs to the outermost run
 	tokenDue     *alarm                              // rings when the next token of a rate arrives, if a node waits for it; belongs to the outermost run
 	tokenAt      int64                               // when tokenDue rings
 	unfollow     func() bool                         // makes the run stop following the caller's context; nil once called; belongs to the outermost run
 	deadline     *alarm                              // rings when the run's Timeout has passed
-	learning     *learning                           // connects the run to its History; nil without one; set before the run begins
-	stopCauses   map[CauseKind]*stopCause            // maps the cause of a stop of the run to what its attempts' contexts report; nil if nothing stopped the run
+	learning     *learning                           // the run's estimates and its link to a History; nil if it has neither; set before the run begins
+	stopCauses   map[CauseKind]*stopCause            // for each cause that stopped the run: what the attempts' contexts report; nil without a stop
 	asked        *Request                            // the first request to stop, or nil; belongs to the outermost run
 	redrivenBy   *Request                            // the request for the redrive that began the epoch, or nil; belongs to the outermost run
-	ending       []stopOrder                         // attempts whose contexts are cancelled when the lock is released next
+	ending       []stopOrder                         // attempts whose contexts the method `release` cancels after it has released the lock
 	failedGroups *groupFailures                      // see groupFailed; nil if no group has failed
-	leftFor      *stopCause                          // how the caller's context ended, if its end leaves the run; otherwise nil; belongs to the outermost run
+	leftFor      *stopCause                          // how the caller's context ended, if its end leaves the run, or nil; belongs to the outermost run
 	waits        *waits                              // the nodes that wait for signals; belongs to the outermost run
 	tokens       map[string]machine.Ref              // the nodes whose steps wait for signals, by the token of the wait
-	signals      map[machine.Ref]answer              // answers for gates that the run has not reached yet
+	signals      map[machine.Ref]answer              // the answers to gates that the run has not reached yet
 }
 
 var notRare runRare
@@ -76,13 +76,13 @@ type runGiven struct {
 	plan     *Plan
 	step     StepFunc        // the host's step function, wrapped in the middleware
 	ctx      context.Context // the context of the caller
-	base     context.Context // has the caller's values, but is not cancelled: only the run stops attempts
+	base     context.Context // has the values of the caller's context, but not its cancellation: only the run stops attempts
 	cfg      *config
 	start    time.Time
-	wrapped  bool // whether the field step is wrapped in middleware; then it also performs the nodes' own Do
+	wrapped  bool // whether middleware wraps the field `step`, which then also calls the nodes' own Do
 	stepless bool // whether the host has given no step function
 	mayEnd   bool // whether the caller's context may end
-	careful  bool // whether performPlain must check more than a step's result: the caller's context may end, outputs are encoded, or the run has one slot
+	careful  bool // whether performPlain checks more than a step's result: the caller's context may end, outputs are encoded, or the run has one slot
 	attended bool // whether Execute waits for the run, which then follows the caller's context
 	unheld   bool // whether Execute or Runner.Serve started the run, so that the run ends when it comes to rest
 	epoch    int  // 1, plus one for each redrive
@@ -116,7 +116,7 @@ type instance struct {
 	prefix     string         // the prefix of the paths of the run's nodes
 	keys       string         // the prefix of these nodes' keys in the store, see key
 	within     *Step          // the attempt of a composite; the run is a part of this attempt
-	remaining  int64          // the duration of the longest path of nodes that follow the composite, in the runs around this run
+	remaining  int64          // the length of the longest path from the end of the composite to the end of the outermost run
 	stoppedBy  CauseKind      // the cause for which the composite was stopped, or CauseNone
 	seen       *sights        // for a memoized composite: the inputs from outside that the nodes inside read; otherwise nil
 	items      *items         // in the run of a map's items: the items
@@ -127,10 +127,10 @@ type instance struct {
 
 var notNested instance
 
-// runCrew contains the goroutines and timers of a run, or their numbers.
+// runCrew contains the counts of a run's goroutines and timers, and the objects that they use.
 type runCrew struct {
 	workers int32    // the number of working goroutines, without abandoned ones
-	timers  int32    // the number of callbacks that are armed or running
+	timers  int32    // the number of timer callbacks that are armed or running
 	worker  func()   // the function of the workers: Run.work; nil until the first worker starts
 	bell    *bell    // belongs to the outermost run; nil until an alarm is armed
 	single  *single  // the additional state of a run with one slot; otherwise nil; belongs to the outermost run
@@ -153,16 +153,16 @@ type runStops struct {
 // runRest contains the state of a run that waits, rests or is being left.
 type runRest struct {
 	stage     runStage
-	reentered bool // whether a step was entered again after a wait
+	reentered bool // whether an attempt was entered again, after a wait or an interruption
 	leaving   bool // whether the run is being left, because of a call of Leave or the end of the caller's context
 }
 
-// runStage is the stage that a run has reached. Stages advance, with two exceptions: a resting run that continues is running again, and so is a
-// concluded run whose end its store refuses. Being left is not a stage: a run that is being left may be running or resting.
+// runStage is the stage that a run has reached. Stages advance, with two exceptions: a resting run that continues is running again, and a concluded
+// run is running again if the store refuses to record its end. Being left is not a stage: a run that is being left may be running or resting.
 type runStage uint8
 
 const (
-	stagePending   runStage = iota // the Runner has not begun the run, or functions of Around have not returned
+	stagePending   runStage = iota // the Runner has not begun the run yet, or a function of Around has not returned
 	stageRunning                   // the run has begun, or ends without having begun: see openUnbegun
 	stageResting                   // the run is suspended: it only waits for signals
 	stageConcluded                 // the run has a verdict: every node is terminal, or the run ends at rest
@@ -179,7 +179,7 @@ type runOutcome struct {
 	verdict   verdict
 	endOutput any
 	remarks   *remarks                    // nil if there are none
-	done      chan struct{}               // closed when the run is concluded, and workers and timers are 0
+	done      chan struct{}               // closed when the run is concluded and has no workers and no timers left
 	span      atomic.Pointer[surrounding] // nil without the option Around
 	result    Result
 	resMu     sync.Mutex // guards result and summed
@@ -190,14 +190,14 @@ type remarks struct {
 	abandoned       []machine.Ref
 	abandonedInside []string // the paths of abandoned nodes in nested runs
 	warnings        []error
-	warned          map[*router]bool  // in the outermost run: the conditions of the tree that have a warning about an answer
-	warnedGuards    map[*node]bool    // in the outermost run: nodes whose guards could not decide
+	warned          map[*router]bool  // in the outermost run: the conditions of the tree with a warning about an answer
+	warnedGuards    map[*node]bool    // in the outermost run: the nodes with a warning about a guard that could not decide
 	warnedInside    map[string]bool   // in the outermost run: warnings about graphs that steps have returned
 	outlasting      map[*Gate]bool    // in the outermost run: the gates that have the warning ErrGateOutlasts
-	labels          map[string]string // belongs to the outermost run: set by steps; the map is replaced, never changed
+	labels          map[string]string // belongs to the outermost run: the labels that steps have set; each change makes a new map
 	usage           *runUsage         // belongs to the outermost run: the consumption; nil if nothing was used
-	first           time.Time         // belongs to the outermost run: the first start of a node before this run was continued; zero if there was none
-	holders         map[any][]place   // in the outermost run: maps each resource to its holders that Why has found
+	first           time.Time         // belongs to the outermost run: when the first node started, if that was before the run was continued; or zero
+	holders         map[any][]place   // in the outermost run: for each resource, the holders that Why has found
 }
 
 // The method `remarked` returns the remarks for reading.
@@ -229,7 +229,7 @@ type runIdentity struct {
 	id, trace atomic.Pointer[string]
 }
 
-// prepare makes a run ready to be observed and cancelled before it has begun.
+// prepare makes a run ready, before it begins, so that callers can already observe and cancel it.
 func (r *Run) prepare(x *restoration) {
 	r.start = time.Now()
 	if r.manual != nil {
@@ -282,8 +282,8 @@ func (r *Run) prepare(x *restoration) {
 	}
 }
 
-// The method `begin` begins the run, or continues the restored run, at the given time of its clock. A run that was cancelled while it was pending has
-// already ended.
+// The method `begin` begins the run, or continues the restored run, at the given time of its clock. If the run was cancelled while it was pending, it
+// has already ended, and it does not begin any more: see openUnbegun.
 func (r *Run) begin(x *restoration, now int64) {
 	mayEnd, ended := true, callerGone
 	defer func() { // the run must end even if a method of the caller's context calls Goexit
@@ -320,15 +320,15 @@ func (r *Run) endless() {
 	}
 }
 
-// runValues is a Run as a context. This context has the values of the caller's context, and never ends. It replaces a context from
-// context.WithoutCancel, which would be a separate object.
+// runValues is a Run as a context. This context has the values of the caller's context, and never ends. A context from context.WithoutCancel would be
+// a separate object.
 type runValues Run
 
 func (*runValues) Deadline() (time.Time, bool) { return time.Time{}, false }
 func (*runValues) Done() <-chan struct{}       { return nil }
 func (*runValues) Err() error                  { return nil }
 
-// Value returns nil for the key with which package context looks up the cause of the caller's context.
+// Value returns the value of the caller's context, except for the key with which package context looks up the cause of a context's end.
 func (v *runValues) Value(key any) any {
 	if key == causeKey {
 		return nil
@@ -354,7 +354,7 @@ var callerGone = &stopCause{ErrGoexit, context.Canceled}
 func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	s := &r.st
 	s.Lock()
-	if r.stage >= stageRunning { // openUnbegun was called first: the run ends without having begun
+	if r.stage >= stageRunning { // openUnbegun was called before: the run ends without having begun
 		s.Unlock()
 		return false
 	}
@@ -421,7 +421,7 @@ func (r *Run) timeUp() {
 	r.stop(CauseRunTimeout, noRef, &stopCause{ErrRunTimeout, context.DeadlineExceeded}, machine.StopAsking)
 }
 
-// keepBound restores the deadline from before the run was continued, if there was one and the run still has a Timeout.
+// keepBound keeps the deadline that the run had before it was continued. If there was none, or the run has no Timeout now, keepBound does nothing.
 func (r *Run) keepBound(deadline time.Time) {
 	if r.cfg.timeout <= 0 || deadline.IsZero() {
 		return
@@ -429,8 +429,8 @@ func (r *Run) keepBound(deadline time.Time) {
 	r.bound = cmp.Or(int64(deadline.Sub(r.start)), -1) // zero means never
 }
 
-// The method `now` returns the time of the run's clock, in nanoseconds since the run's start. This time never decreases. In a run that a Coordinator
-// drives, the Coordinator sets the clock.
+// The method `now` returns the time of the run's clock, in nanoseconds since the run's start. This time never decreases. If a Coordinator drives the
+// run, the Coordinator sets the clock.
 func (r *Run) now() int64 {
 	if r.manual != nil {
 		return r.manual.clock.Load()
@@ -438,8 +438,8 @@ func (r *Run) now() int64 {
 	return int64(time.Since(r.start))
 }
 
-// dispatch lets the State announce work. It is called after every change of the State, except by a worker that takes its next task itself. The
-// caller holds the run's lock.
+// dispatch lets the State announce work. It is called after every change of the State, unless a worker makes the change and then takes its next task
+// itself. The caller holds the run's lock.
 func (r *Run) dispatch(now int64) {
 	if r.isLost() {
 		if r.outer == nil {
@@ -468,8 +468,8 @@ func (r *Run) dispatch(now int64) {
 	r.conclude(now)
 }
 
-// The method `announced` starts a worker when the State announces work. It starts none if the committer, the goroutine that writes to the store,
-// must take the outbox first.
+// The method `announced` starts a worker when the State announces work. But the committer, the goroutine that writes to the store, may have to take
+// the outbox first. Then the method starts no worker.
 func (r *Run) announced() {
 	if r.holdsBack() {
 		r.st.Answer() // the committer will let the run continue
@@ -502,8 +502,8 @@ func (r *Run) dismiss() {
 	}
 }
 
-// conclude concludes the run if every node is terminal. If the run is concluded, and its last worker and its last callback have ended, conclude lets
-// Wait return.
+// conclude concludes the run if every node is terminal. When the run is concluded, and its last worker and its last callback have ended, conclude
+// lets Wait return or, if the run is nested, calls childLeft.
 func (r *Run) conclude(now int64) {
 	if !r.concluded() && r.stage != stagePending && r.st.Done() && !r.isLost() && !r.undoesAfterEnd(now) {
 		r.sumUp(now)
@@ -527,13 +527,13 @@ func (r *Run) conclude(now int64) {
 	}
 }
 
-// sumUp computes the verdict, and disarms the alarms.
+// sumUp ends the run: it computes the verdict, disarms the alarms and reports the end.
 func (r *Run) sumUp(now int64) {
 	r.stage, r.ended = stageConcluded, now
 	r.flush(now)
 	r.judge()
 	if r.cfg.history != nil {
-		r.noteLessons() // a separate function, so that the stacks of other runs need not hold its frame: see attemptAndFinish
+		r.noteLessons() // a separate function, so that its frame is not on the stacks of other runs: see attemptAndFinish
 	}
 	r.disarm(&r.deadline)
 	r.disarm(&r.tokenDue)
@@ -594,7 +594,7 @@ func (r *Run) release(now int64) {
 	if root.concluded() && root.unfollow != nil {
 		unfollow, root.runRare.unfollow = root.unfollow, nil
 	}
-	learns := root.learning != nil && root.learning.news.Load() // read under the lock, since another goroutine may then call Run.rare
+	learns := root.learning != nil && root.learning.news.Load() // read under the lock, since another goroutine may call Run.rare after the unlock
 	r.st.Unlock()
 	for _, o := range ending {
 		o.step.end(o.cause)
@@ -614,7 +614,7 @@ func newRunID() string {
 	return uuid.NewString() // the clock or the entropy source failed; NewString panics if the entropy source continues to fail
 }
 
-// ID returns the run's id: the option RunID or, without this option, a version 7 UUID that the first call makes.
+// ID returns the run's id. This is the id that the option RunID gives. Without this option, it is a version 7 UUID that the first call makes.
 func (r *Run) ID() string {
 	r = r.outermost()
 	if known := r.id.Load(); known != nil {
@@ -631,11 +631,11 @@ func (r *Run) ID() string {
 // Done returns a channel that is closed when the run has ended and its goroutines have returned. Sinks may still be receiving events then.
 func (r *Run) Done() <-chan struct{} { return r.done }
 
-// A run waits for its sinks for CancelGrace, but at least for minSinkGrace. So fast sinks get all events even if CancelGrace is near zero.
+// An ended run waits for its sinks for the duration CancelGrace or, if that is shorter, for minSinkGrace. So fast sinks get all events.
 const minSinkGrace = time.Second
 
-// Wait waits for the end of the run and returns the results that Execute returns. It may be called any number of times. If a [Coordinator] drives the
-// run, the goroutine that calls the Coordinator must not call Wait, which would never return: see [Coordinator.Result].
+// Wait waits for the end of the run and returns the same results as Execute. It may be called any number of times. If a [Coordinator] drives the run,
+// the goroutine that calls the Coordinator must not call Wait, because Wait would never return: see [Coordinator.Result].
 func (r *Run) Wait() (*Result, error) {
 	if r.manual != nil {
 		<-r.manual.told
@@ -663,7 +663,7 @@ func (r *Run) finished() (*Result, error) {
 		if effects != nil {
 			r.warn(effects)
 		}
-		r.st.Lock() // other goroutines may look at the run
+		r.st.Lock() // other goroutines may be reading the run
 		r.makeResult()
 		r.st.Unlock()
 	}
@@ -694,7 +694,7 @@ func (r *Run) status() RunStatus {
 	return RunRunning
 }
 
-// NodeStatus returns the status of the node with this id. It reports whether the graph has such a node.
+// NodeStatus returns the status of the node with this id. The second result is false if the graph has no node with this id.
 func (r *Run) NodeStatus(id string) (Status, bool) {
 	ref, ok := r.plan.Ref(id)
 	if !ok {
@@ -715,7 +715,7 @@ func (r *Run) outermost() *Run {
 
 func (r *Run) timeAt(now int64) time.Time { return r.start.Add(time.Duration(now)) }
 
-// runHost is a Run as its State uses it. The caller of its methods holds the run's lock.
+// runHost contains the methods of a Run that its State calls. The caller of these methods holds the run's lock.
 type runHost Run
 
 func (h *runHost) RunStatus() RunStatus      { return (*Run)(h).status() }
@@ -728,19 +728,20 @@ func (h *runHost) Grants() bool              { return (*Run)(h).grants() }
 func (h *runHost) Announced()                { (*Run)(h).announced() }
 func (h *runHost) Reverses() bool            { return (*Run)(h).reverses() }
 
-// record is the data that a run keeps about every node. It is written under the run's lock. After the node is terminal, it is written only if a
-// store refuses or loses the node's end. So a terminal node's record may be read without the lock, like its word in the State. But a guard or a merge
-// of a durable run must take the lock, since it may read the record of a predecessor whose end is not stored yet.
+// record is the data that a run keeps about every node. Only the holder of the run's lock writes it. Once the node is terminal, the record changes
+// only if a store refuses or loses the node's end. So a terminal node's record may be read without the lock, like the node's word in the State. But
+// in a durable run, a guard or a merge must take the lock to read the record of a predecessor, since the store may still refuse the predecessor's
+// end.
 type record struct {
 	first    Step  // the first attempt; later attempts and fallbacks have their own Steps
 	value    any   // the output of a completed node, or the error of a failed node
 	start    int64 // start of the first attempt, in ns since the run's start
 	end      int64 // end of the last attempt
 	attempts int32
-	active   activeStep // which Step belongs to the running attempt, if there is one; it is not a pointer, since the garbage collector would scan it
+	active   activeStep // which Step belongs to the running attempt, if any; this is not a pointer, since the garbage collector would scan a pointer
 	fallback bool
 	noRetry  event.NoRetry // for a node whose attempt failed: why it was not retried
-	returned bool          // whether the running attempt's step has returned, but its end waits for room in the store's outbox
+	returned bool          // whether the running attempt's step has returned, but the end of the attempt waits for room in the store's outbox
 }
 
 type activeStep uint8
@@ -782,12 +783,12 @@ func (rec *record) errorOf() error {
 	return err
 }
 
-// The type `extra` is an additional record, which only few nodes need. A life of a run is the time in which one process performs the run.
+// The type `extra` is an additional record that only few nodes need. A life of a run is the time in which one process performs the run.
 type extra struct {
 	nodeFacts
-	later    *Step          // the Step of the last attempt or fallback, if it is not the first attempt
+	later    *Step          // the last Step of the node, if this is not the field `first` of its record: the Step of a later attempt or of a fallback
 	errs     []attemptError // the errors of the retried attempts, in order
-	began    int64          // if the node was begun more than once: when it was begun last, in ns since the run's start
+	began    int64          // when the node last began, in ns since the run's start, if it has begun more than once; otherwise 0
 	ready    int64          // when the node became ready again, after a backoff or a signal
 	lastErr  error          // the error of the last attempt that was retried, replaced by a fallback, or stopped
 	guardErr error          // why the guard could not decide
@@ -796,8 +797,8 @@ type extra struct {
 	stop     error          // the cause of the stop, if only this node was stopped
 	timedOut timeoutScope   // the timeout that has passed in the current attempt
 	timeout  time.Duration  // the length of this timeout
-	overdue  bool           // whether OverallTimeout passed after the attempt's step had returned
-	behind   bool           // whether an attempt in the composite was abandoned
+	overdue  bool           // whether the OverallTimeout passed only after the attempt's step had returned
+	behind   bool           // whether an attempt of a node in the composite was abandoned
 	deltas   int            // the number of deltas emitted so far, in all attempts
 	counted  uint64         // the number of the last transaction that records how many deltas the node has emitted
 	comp     *composite     // for a composite that has begun, and for an expanded node
@@ -806,7 +807,7 @@ type extra struct {
 	items    *items         // for a map: its items, which the check has made
 
 	wait      *Wait             // for a suspended node: its wait
-	answered  *Wait             // the last wait that has ended
+	answered  *Wait             // the wait that ended last
 	saved     any               // the state that the step gave to Suspend or Expand
 	decision  *Decision         // the signal that answered the node; nil if there was none
 	texts     *texts            // the encoded values in the fields wait, saved and decision; nil if there are none
@@ -822,30 +823,30 @@ type extra struct {
 	overall, grace, backoff, gate *alarm // nil unless armed
 }
 
-// nodeFacts contains the facts about a node that are not in the State, as a snapshot stores them. A new fact needs a field here and a line in
-// nodeWriter.
+// nodeFacts contains facts about a node that the State lacks, in the form in which a snapshot stores them. A new fact needs a field here and a line
+// in nodeWriter.
 type nodeFacts struct {
 	Message   string     `json:"message,omitempty"`   // the message of a step that skipped itself
 	Key       string     `json:"key,omitempty"`       // the node's key, if it comes from a value, see Node.KeyFrom
 	Answer    string     `json:"answer,omitempty"`    // the answer of a condition, if it differs from the labels of the branches taken, see conclusion
-	Memoized  bool       `json:"memoized,omitempty"`  // the output comes from an earlier run
+	Memoized  bool       `json:"memoized,omitempty"`  // whether the output comes from an earlier run
 	Hit       *event.Hit `json:"hit,omitempty"`       // the earlier run; nil in a file of an older version
-	Harmless  int32      `json:"harmless,omitempty"`  // the number of attempts that have had no effect
+	Harmless  int32      `json:"harmless,omitempty"`  // the number of attempts that certainly had no effect
 	Inherited bool       `json:"inherited,omitempty"` // whether the node ended in the run from which this run was forked; then only that earlier run undoes the node
 	Abandoned bool       `json:"abandoned,omitempty"`
 	Sleeps    bool       `json:"sleeps,omitempty"` // for a node that backs off: whether its step has returned SuspendUntil
-	Tokens    [2]int     `json:"tokens,omitzero"`  // the consumed tokens in files of older versions: input and output
-	Usage     *spent     `json:"usage,omitempty"`  // of all ended attempts
+	Tokens    [2]int     `json:"tokens,omitzero"`  // in files of older versions: the numbers of consumed input and output tokens
+	Usage     *spent     `json:"usage,omitempty"`  // the consumption of all ended attempts
 	// Cut and Crashes are for a node that has not ended. Cut is the number of attempts that were interrupted because the run was left. These attempts do
-	// not count towards MaxAttempts. Crashes is the number of successive attempts, up to the last one, during which the process died.
+	// not count towards MaxAttempts. Crashes says how many of the latest attempts, in a row, ended because the process died.
 	Cut     int32 `json:"cut,omitempty"`
 	Crashes int32 `json:"crashes,omitempty"`
 }
 
-// attemptError is the error of a retried attempt. An attempt that a crash interrupted has none.
+// attemptError is the error of a retried attempt. An attempt that a crash interrupted has no attemptError.
 type attemptError struct {
-	attempt    int32 // the number within this life; 0 for an attempt of an earlier life, which precedes all attempts of this life
-	number     int32 // the number over all lives; 0 if a file of an older version lacks it
+	attempt    int32 // the attempt's number within this life; 0 for an attempt of an earlier life
+	number     int32 // the attempt's number over all lives; 0 if a file of an older version lacks it
 	err        error
 	start, end int64 // ns since the run's start; 0 if a file of an older version lacks them
 	delay      time.Duration
@@ -871,7 +872,7 @@ func (r *Run) attemptStart(ref machine.Ref, x *extra) int64 {
 	return r.records[ref].start
 }
 
-// attemptOf returns the number of an attempt as users count attempts: if a suspended step is entered again, the attempt keeps its number.
+// attemptOf returns the number of an attempt as users count attempts: an attempt that is entered again, for example after a wait, keeps its number.
 func (r *Run) attemptOf(ref machine.Ref, started int32) int32 {
 	if x := r.extras[ref]; x != nil {
 		return started - x.reentries

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// defaultUndoAttempts is the MaxAttempts of a CompensateRetry that does not set MaxAttempts.
+// defaultUndoAttempts is the MaxAttempts of a compensation if its CompensateRetry sets none.
 const defaultUndoAttempts = 10
 
 // policy returns the retry policy of a compensation.
@@ -28,14 +28,14 @@ func (x *compensation) policy() Retry {
 // nested in this composite undo their nodes when the composite's turn comes.
 type undoing struct {
 	nodes  map[machine.Ref]*undo
-	status RunStatus       // the status, other than RunCompleted, because of which the run itself undoes its nodes; RunPending if they are undone for another reason
-	whole  bool            // whether undoing does not change the nested run's verdict, see insideState.Whole
-	again  bool            // whether only compensations that a repair has begun again are performed, see Run.repeatsNode
-	open   bool            // whether the nested run had ended with a failed compensation when it was restored: if a repetition fails, the run gets this verdict again
+	status RunStatus       // the status (not RunCompleted) because of which the run undoes its nodes; RunPending if it undoes them for another reason
+	whole  bool            // whether the nested run keeps its verdict although its nodes are undone, see insideState.Whole
+	again  bool            // whether the run performs only the compensations that a repair has begun again, see Run.repeatsNode
+	open   bool            // whether the restored nested run had failed because of a compensation: if a repeated one fails, the run fails again
 	by     *Run            // the run that waits for the undos in progress, and counts their goroutines and timers; nil if no undo is in progress
 	then   func(now int64) // called when all nodes are undone; nil if `by` is the run itself
-	failed []error         // errors of the nodes that could not be undone, in this run and its nested runs, in the order of failure
-	active []*undo         // the undos in this run and in nested runs that run or back off, and for which this run waits: see `by`
+	failed []error         // the errors of the nodes in this run and its nested runs that could not be undone, in the order of failure
+	active []*undo         // the undos, in this run and in nested runs, that are running or backing off and for which this run waits: see `by`
 	abort  *stopCause      // in the outermost run: why no more nodes are undone; nil while nodes may be undone
 
 	busy     int              // in the outermost run: the number of runs of the tree that undo nodes now, plus the number of undos whose field `resumed` is true
@@ -45,7 +45,7 @@ type undoing struct {
 }
 
 // undo is the compensation of a node. The field `cut` is the number of attempts that do not count towards MaxAttempts, because they were interrupted
-// or crashed. The field `crashes` is the number of successive attempts, up to the last one, that crashed.
+// or crashed. The field `crashes` says how many of the latest attempts, in a row, crashed.
 type undo struct {
 	run                     *Run
 	ref                     machine.Ref
@@ -60,12 +60,12 @@ type undo struct {
 	before                  int32      // how often the node was undone before this undo
 	inside                  []*Run     // for a composite: the nested runs that are not undone yet; the last one is undone next
 	resumed                 bool       // whether the undo began before the run was resumed, and performUndos has not taken the node since
-	again                   bool       // for a composite: whether only compensations inside are performed, which a repair has begun again
-	regained                bool       // whether the node's step was called again, only to get the graph that it had returned before the run was resumed
+	again                   bool       // for a composite: whether the undo performs only the compensations inside that a repair has begun again
+	regained                bool       // whether the node's step was called again to get the graph that the step had returned before the run was resumed
 	attempt, grace, backoff *alarm
 
-	by     *Request     // who has undone the node by hand; nil if the node was not undone by hand
-	noted  uint64       // the last transaction that records the undo
+	by     *Request     // if the node was undone by hand: the request that stated this; otherwise nil
+	noted  uint64       // the number of the last transaction that records the undo
 	stored Compensation // the status of the undo in the store
 }
 
@@ -79,7 +79,7 @@ func (r *Run) compensate(ctx context.Context, s *Step, byKind StepFunc) error {
 	return err
 }
 
-// ownUndo returns the compensation of a node. It returns nil if the node has none, or if the node is a map, since a map's compensation belongs to
+// ownUndo returns the compensation of a node. It returns nil if the node has none. It also returns nil for a map, since the map's compensation undoes
 // the items.
 func (r *Run) ownUndo(ref machine.Ref) *compensation {
 	if n := r.plan.node(ref); n.Map == nil || r.items != nil {
@@ -88,7 +88,7 @@ func (r *Run) ownUndo(ref machine.Ref) *compensation {
 	return nil
 }
 
-// allowUndo prepares the run, and the runs around it, for undoing nodes inside an expanded node.
+// allowUndo prepares the run, and the runs around it, so that nodes inside an expanded node can be undone.
 func (r *Run) allowUndo() {
 	for o := r; o != nil; o = o.outer {
 		o.st.AllowUndo()
@@ -96,8 +96,8 @@ func (r *Run) allowUndo() {
 }
 
 // outdateUndoes makes the next transaction write the composites around the run. It is called when a node of the run expands into a graph with nodes
-// that may have to be undone. The records of the composites state whether there are such nodes inside, see insideState.Undoes. At a run that had such
-// nodes before, outdateUndoes stops: the records of the composites around this run are up to date.
+// that may have to be undone. The records of the composites state whether there are such nodes inside, see insideState.Undoes. When outdateUndoes
+// reaches a run that already had such nodes, it stops, since the records of the composites around that run state this already.
 func (r *Run) outdateUndoes() {
 	for o := r; o.outer != nil && !o.st.AllowsUndo(); o = o.outer {
 		o.outer.outdated(o.within.ref)
@@ -121,9 +121,9 @@ func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 	return completed || rec.attempts > known, completed && !rec.fallback
 }
 
-// undoesNode reports whether a node still must be undone.
+// undoesNode reports whether the run still has to undo a node.
 func (r *Run) undoesNode(ref machine.Ref) bool {
-	if !r.st.Word(ref).Status().Terminal() { // a restored cleanup composite that still runs; `reverses` examines it again after its end
+	if !r.st.Word(ref).Status().Terminal() { // a restored cleanup composite is still running; after its end, `reverses` examines the composite again
 		return false
 	}
 	if r.undo != nil && r.undo.nodes[ref] != nil && r.undo.nodes[ref].status != CompensationRunning {
@@ -136,7 +136,7 @@ func (r *Run) undoesNode(ref machine.Ref) bool {
 	return len(r.undoable(ref)) > 0 || r.regains(ref)
 }
 
-// undoable returns the nested runs of a composite in which nodes may have to be undone. The composite, or its attempt, has ended.
+// undoable returns those nested runs of a composite that have nodes to undo. The composite, or its attempt, has ended.
 func (r *Run) undoable(ref machine.Ref) (list []*Run) {
 	x := r.extras[ref]
 	if x == nil || x.comp == nil {
@@ -170,7 +170,7 @@ func (r *Run) undoesSome() bool {
 // The method `reverses` is called when all nodes except the cleanup nodes and the end node have ended, and again when all nodes except the end node
 // have ended. If nodes must be undone, it begins to undo them and returns true. A run that is about to end with a status other than RunCompleted
 // undoes all its nodes. Any other run undoes only the nodes inside the expanded nodes for which isCut returns true. The run of a map's items undoes
-// only these nodes, whatever its status is, since failures of items concern only their map.
+// only these nodes, whatever its status is, since the failure of an item concerns only the map.
 func (r *Run) reverses() bool {
 	if r.isLost() || r.st.IsClosed() || r.cfg.reads || r.st.Untroubled() && r.undo == nil {
 		return false
@@ -194,8 +194,8 @@ func (r *Run) reverses() bool {
 	return false
 }
 
-// isCut reports whether a node was expanded before the run was resumed, and then stopped while a node inside had not ended or was being undone. The
-// stop could not undo the nodes inside, since the run did not know their graph then.
+// isCut reports whether a stop cut off an expanded node: the node was expanded before the run was resumed, and when the stop ended it, a node inside
+// had not ended or was being undone. The stop could not undo the nodes inside, since the run did not know their graph at that time.
 func (r *Run) isCut(ref machine.Ref) bool {
 	return r.regains(ref) && r.st.Word(ref).Status() != Completed && r.extras[ref].kept.Inside.isOpen()
 }
@@ -214,8 +214,8 @@ func (r *Run) undoesAfterEnd(now int64) bool {
 	return !r.st.Done()
 }
 
-// reverse begins to undo those nodes of the run for which the function `undoes` returns true. The run `by` waits until these nodes are undone. If
-// there is no node to undo, reverse returns false.
+// reverse begins to undo those nodes of the run for which the function `undoes` returns true. The run `by` waits until these nodes are undone. The
+// result is false if there is no node to undo.
 func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, then func(now int64)) bool {
 	if r.st.Reverse(undoes, by == r) == 0 {
 		return false
@@ -225,7 +225,7 @@ func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, 
 		root.outdate()
 	}
 	r.outermost().undo.busy++
-	r.shareGroupsOf() // reconnects a nested run that has ended, and so has left the pool
+	r.shareGroupsOf() // reconnects a nested run to the pool, which the run left when it ended
 	x := r.undoes()
 	x.by, x.then = by, then
 	if by == r {
@@ -252,7 +252,7 @@ func (r *Run) undoes() *undoing {
 	return r.undo
 }
 
-// performUndos takes from the State the nodes that are undone next, and begins to undo them. The caller holds the run's lock.
+// performUndos asks the State which nodes must be undone next, and begins to undo these nodes. The caller holds the run's lock.
 func (r *Run) performUndos(now int64) {
 	if r.undo.by == nil || r.outermost().leaving || r.isLost() {
 		return
@@ -279,7 +279,7 @@ func (r *Run) performUndos(now int64) {
 		case u.own() == nil && !r.regains(ref):
 			r.st.PauseUndo(ref) // the composite itself needs no slot: the nodes inside take slots
 			u.nextInside(now)
-		case u.due > now: // a backoff that began before the run was resumed is not over
+		case u.due > now: // the node still backs off, since before the run was resumed
 			u.pause(u.rules().policy().bound(time.Duration(u.due - now)))
 		default:
 			u.begin(now)
@@ -295,7 +295,8 @@ func (u *undo) taken() {
 	}
 }
 
-// nextInside begins to undo the last of the composite's nested runs that are not undone yet. If none is left, it ends the undo of the composite.
+// nextInside begins to undo the composite's next nested run, from the last to the first. If none is left, it ends the undo of the composite or, after
+// a repair, calls `repeated`.
 func (u *undo) nextInside(now int64) {
 	r := u.run
 	for len(u.inside) > 0 {
@@ -316,8 +317,8 @@ func (u *undo) nextInside(now int64) {
 		return
 	}
 	u.status = r.undoneInside(u.ref)
-	// The undo of the composite itself is recorded as done if it has called the composite's step again, or if the store contains it as running. The
-	// records of the nodes inside state which of them were undone.
+	// The store records this undo as done if the undo has called the composite's step again, or if the store has recorded the undo as running. The
+	// records of the nodes inside state which of these nodes were undone.
 	if u.regained || u.stored == CompensationRunning {
 		u.status, u.ended = CompensationDone, now
 		u.note()
@@ -325,7 +326,7 @@ func (u *undo) nextInside(now int64) {
 	u.over(now)
 }
 
-// begin begins an attempt to undo a node. In a durable run, the compensation is called only after the start of the attempt is stored.
+// begin begins an attempt to undo a node. A durable run calls the compensation only after the store has recorded the start of the attempt.
 func (u *undo) begin(now int64) {
 	r, by := u.run, u.run.undo.by
 	if stop := r.outermost().undoes().abort; stop != nil {
@@ -372,8 +373,8 @@ func (u *undo) launch(step *Step, recorded *writing) {
 	go u.perform(step, recorded)
 }
 
-// The method `rules` returns the node's compensation. If the node has none, the attempt only calls the node's step again to get its graph. For such an
-// attempt the method returns a compensation that has only the node's Timeout.
+// The method `rules` returns the compensation that the undo performs. If there is none, the attempt only calls the node's step again to get the
+// node's graph. For such an attempt the method returns a compensation that has only the node's Timeout.
 func (u *undo) rules() *compensation {
 	if x := u.own(); x != nil {
 		return x
@@ -393,8 +394,8 @@ func (u *undo) timeOutIn(d time.Duration) {
 	u.attempt = u.run.undo.by.after(d, func(int64) { u.halt(&stopCause{ErrTimeout, context.DeadlineExceeded}) })
 }
 
-// perform calls the compensation or, if only the node's graph is needed (see rules), the step. In a durable run it first waits until the start of the
-// attempt is stored.
+// perform calls the compensation. If the attempt only has to get the node's graph (see rules), perform calls the step instead. In a durable run it
+// first waits until the store has recorded the start of the attempt.
 func (u *undo) perform(step *Step, recorded *writing) {
 	err := ErrGoexit
 	defer func() { u.returned(step, err) }()
@@ -422,7 +423,8 @@ func (u *undo) perform(step *Step, recorded *writing) {
 	err = result
 }
 
-// mayBegin arms the timeout of an attempt whose start is stored. It returns an error if the attempt must not begin.
+// mayBegin is called when the store has recorded, or has failed to record, the start of an attempt. It arms the attempt's timeout, or returns an
+// error if the attempt must not begin.
 func (u *undo) mayBegin(step *Step, recorded *writing) error {
 	r, now := u.run, u.run.now()
 	r.st.Lock()
@@ -441,7 +443,7 @@ func (u *undo) mayBegin(step *Step, recorded *writing) error {
 	return nil
 }
 
-// halt stops the running attempt: it cancels the attempt's context, and abandons the attempt if it does not return in time.
+// halt stops the running attempt: it cancels the attempt's context. If the attempt does not return within CancelGrace, halt abandons it.
 func (u *undo) halt(cause *stopCause) {
 	if u.step == nil || u.stop != nil {
 		return
@@ -452,7 +454,7 @@ func (u *undo) halt(cause *stopCause) {
 	u.graceEnds(by.cfg.cancelGrace)
 }
 
-// graceEnds makes the run abandon the attempt after the duration d.
+// graceEnds makes the run abandon the attempt if the attempt has not returned after the duration d.
 func (u *undo) graceEnds(d time.Duration) {
 	by, step, cause := u.run.undo.by, u.step, u.stop
 	u.grace = by.after(d, func(now int64) {
@@ -471,8 +473,8 @@ func (u *undo) graceEnds(d time.Duration) {
 	})
 }
 
-// putOff ends an attempt whose result does not count, because the run is being left or has lost its store. When the run continues, another attempt is
-// made.
+// putOff ends an attempt whose result does not count, because the run is being left or has lost its store. When the run continues, another attempt
+// begins.
 func (u *undo) putOff() {
 	u.cut++
 	u.run.st.PauseUndo(u.ref)
@@ -480,7 +482,7 @@ func (u *undo) putOff() {
 	u.note()
 }
 
-// leave disarms the timers of the running attempt, or of the backoff after it, and removes the undo from the active undos.
+// leave disarms the timers of the attempt or the backoff that ends, and removes the undo from the active undos.
 func (u *undo) leave() {
 	by := u.run.undo.by
 	by.disarm(&u.attempt)
@@ -500,7 +502,7 @@ func (u *undo) returned(step *Step, err error) {
 	var facts errorFacts
 	var random float64
 	known := ErrGoexit
-	defer func() { u.settle(step, known, facts, random) }() // deferred, in case a method of the error or the host's source of random numbers calls Goexit
+	defer func() { u.settle(step, known, facts, random) }() // deferred, since a method of the error or the host's random source may call Goexit
 	facts = inspectError(err)
 	known = bounded(err)
 	_ = contain(func() error {
@@ -584,7 +586,7 @@ func (u *undo) pause(delay time.Duration) {
 	})
 }
 
-// fail ends the compensation of a node that could not be undone.
+// fail ends the undo of a node that could not be undone: its compensation has failed.
 func (u *undo) fail(err error, now int64) {
 	r := u.run
 	u.status, u.err, u.ended = CompensationFailed, err, now
@@ -599,7 +601,7 @@ func (u *undo) fail(err error, now int64) {
 	u.over(now)
 }
 
-// reportUndone adds a failed compensation to undoing.failed, in the run and in the runs around it. It adds each node only once.
+// reportUndone adds the error of a failed compensation to undoing.failed, in the run and in the runs around it. Each node is added only once.
 func (r *Run) reportUndone(path string, err error) {
 	root := r.outermost().undoes()
 	if root.reported == nil {
@@ -611,18 +613,19 @@ func (r *Run) reportUndone(path string, err error) {
 		root.reported[path] = known
 	}
 	for o := r; o != nil; o = o.outer {
-		// A failure that was reported before may still be missing in some of these runs, since a nested run may have been made after the report.
+		// Even if the failure was reported before, it may be missing in some of these runs: a nested run may have been made after the report.
 		if x := o.undoes(); !ok || !slices.Contains(x.failed, known) {
 			x.failed = append(x.failed, known)
 		}
 	}
 }
 
-// note makes the next transaction record the state of the compensation. It returns this transaction, or nil without a store.
+// note makes the next transaction record the state of the compensation. It returns this transaction, or nil if no transaction has to record the
+// state.
 func (u *undo) note() *writing {
 	d := u.run.durable
 	if d == nil || d.failed != nil || u.own() != u.run.ownUndo(u.ref) {
-		return nil // no store, or the record of the undo belongs to the composite's own compensation
+		return nil // no store, a failed store, or the record of the undo belongs to the composite's own compensation
 	}
 	if next := d.sequence + 1; u.noted != next {
 		u.noted = next
@@ -631,12 +634,12 @@ func (u *undo) note() *writing {
 	return d.outbox.writing
 }
 
-// isUndoing reports whether the run undoes or has undone its nodes because of the status with which it is about to end. If so, the Timeout of an
-// outermost run no longer applies.
+// isUndoing reports whether the run undoes its nodes, or has undone them, because it is about to end with a status other than RunCompleted. If so,
+// the Timeout of an outermost run no longer applies.
 func (r *Run) isUndoing() bool { return r.undo != nil && r.undo.status != RunPending }
 
-// The method `over` reports to the State that the node is undone, or could not be undone. If it was the last node that the run had to undo, the
-// method calls undoing.then, unless that is nil.
+// The method `over` tells the State that the undo of the node has ended, successfully or not. If this was the last node that the run had to undo, the
+// method calls undoing.then, unless that function is nil.
 func (u *undo) over(now int64) {
 	r := u.run
 	if !r.st.Undone(u.ref) {
@@ -660,7 +663,7 @@ func (u *undo) over(now int64) {
 	}
 }
 
-// descendantsOf returns the nested runs that have not ended.
+// descendantsOf returns the nested runs, at every depth, that have not ended.
 func (r *Run) descendantsOf() []*Run {
 	if !r.nests {
 		return nil
@@ -675,8 +678,8 @@ type failedWhole struct {
 	undone bool
 }
 
-// undoesInside begins to undo the nodes inside a composite whose attempt has failed, before the composite ends or backs off. It reports whether
-// there is a node to undo. The caller holds the run's lock.
+// undoesInside begins to undo the nodes inside a composite whose attempt has failed, before the composite ends or backs off. It returns true if there
+// is a node to undo. The caller holds the run's lock.
 func (r *Run) undoesInside(step *Step, x *extra, c *conclusion, res attemptResult, now int64) bool {
 	comp := x.comp
 	if comp.failed != nil {
@@ -714,8 +717,8 @@ func (r *Run) undoesInside(step *Step, x *extra, c *conclusion, res attemptResul
 	return true
 }
 
-// judgeUndone adjusts the verdict of a run that has undone nodes. A run that was about to fail or to be cancelled when the undoing began does not
-// complete any more. If a compensation failed, the run fails, unless it was cancelled or undoing.whole is set.
+// judgeUndone adjusts the verdict of a run that has undone nodes. If the run undid nodes because it was about to fail or to be cancelled, it cannot
+// end as completed any more. If a compensation failed, the run fails, unless it was cancelled or undoing.whole is set.
 func (r *Run) judgeUndone(v *verdict) {
 	x := r.undo
 	if x == nil {
@@ -729,7 +732,7 @@ func (r *Run) judgeUndone(v *verdict) {
 	}
 }
 
-// compensation returns the state of the compensations in the outermost run and its nested runs. The caller holds the run's lock.
+// compensation returns the state of all compensations in the tree. It is called on the outermost run. The caller holds the run's lock.
 func (r *Run) compensation() Compensation {
 	switch x := r.undo; {
 	case x == nil:
@@ -745,15 +748,15 @@ func (r *Run) compensation() Compensation {
 }
 
 // Compensation returns the state of the run's compensations, at every depth. It is [CompensationRunning] while nodes are being undone,
-// [CompensationFailed] if a node could not be undone, and [CompensationDone] if nodes were undone, even if they have run again since. A store can
-// filter runs by this state, see [store.Filter].
+// [CompensationFailed] if a node could not be undone, and [CompensationDone] if nodes were undone and no undo failed, even if they have run again.
+// A store can filter runs by this state, see [store.Filter].
 func (r *Run) Compensation() Compensation {
 	r.st.Lock()
 	defer r.st.Unlock()
 	return r.outermost().compensation()
 }
 
-// compensationOf returns the state of a node's compensation. If it failed, compensationOf also returns the error.
+// compensationOf returns the state of a node's compensation. If the compensation failed, compensationOf also returns the error.
 func (r *Run) compensationOf(ref machine.Ref) (Compensation, error) {
 	if r.outermost().undo == nil {
 		return CompensationNone, nil
@@ -773,7 +776,7 @@ func (r *Run) compensationOf(ref machine.Ref) (Compensation, error) {
 	return u.status, nil
 }
 
-// undoneInside returns the state of the compensations of the nodes inside a composite, in the composite's last attempt.
+// undoneInside returns the combined state of the compensations inside a composite, in the composite's last attempt.
 func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 	x := r.extras[ref]
 	switch {
@@ -793,7 +796,7 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 		case in.undo != nil && len(in.undo.nodes) > 0:
 			c = max(c, CompensationDone)
 		}
-		for ref := range in.extras { // these nodes include composites from a snapshot; the snapshot contains the state of the compensations inside
+		for ref := range in.extras { // for a composite from a snapshot, the snapshot contains the state of the compensations inside
 			if in.ownUndo(ref) == nil && c < CompensationDone {
 				c = max(c, in.undoneInside(ref))
 			}
@@ -802,9 +805,9 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 	return c
 }
 
-// Compensated returns the output of the node that the Step undoes, or nil if there is no output. The result `certain` is true if the node certainly
-// had an effect, because it completed. If the node failed, timed out or was stopped after its start, it may or may not have had an effect. For any
-// other Step, Compensated returns nil and false.
+// Compensated returns the output of the node that the Step undoes, or nil if there is no output. The result `certain` is true if the node's own step
+// completed, so that the node certainly had an effect. If the node failed, timed out, was stopped after its start, or completed through its Fallback,
+// it may or may not have had an effect. For a Step that undoes no node, Compensated returns nil and false.
 func (s *Step) Compensated() (output any, certain bool) {
 	if c := s.given(); c != nil {
 		return c.Compensated, c.Certain
@@ -829,7 +832,7 @@ func (s *Step) Compensating() bool { return s.flags&stepUndo != 0 }
 
 var errNoUndo = fmt.Errorf("%w: the graph has nodes with a Compensate, which a State cannot undo: use a Coordinator", ErrBadOption)
 
-// undoCall is an attempt to undo a node.
+// undoCall is an attempt to undo a node that a Coordinator hands to the host.
 type undoCall struct {
 	*undo
 	step *Step
@@ -844,7 +847,7 @@ func (h *manual) undo(x undoCall) {
 	h.hand(x.step, inFlight{undo: x.undo})
 }
 
-// The method `answered` ends an attempt to undo a node after the host has reported the result of the attempt.
+// The method `answered` ends an attempt to undo a node when the host has reported the attempt's result.
 func (u *undo) answered(step *Step, res attemptResult) {
 	err := res.err
 	switch {

@@ -19,27 +19,27 @@ type conclusion struct {
 	machine.Outcome
 	value    any    // the output of a completed node
 	err      error  // the error of a node that has not completed
-	warning  error  // about a condition whose answer is not one of its choices
+	warning  error  // the warning about a condition whose answer is not one of its choices; otherwise nil
 	answer   string // the answer of a condition, if it differs from the labels of the branches taken
 	skip     string
 	suspend  *suspendError // the wait that the step has requested
 	expand   *expansion    // the graph that the step has returned
 	random   float64       // in [0, 1), for the delay before another attempt
 	hint     time.Duration // the wait that a RateLimited error demands, or 0
-	noRetry  event.NoRetry // why the failure is not retried; zero if this is not decided yet, or if the attempt has not failed
+	noRetry  event.NoRetry // why the failure is not retried; zero if the attempt has not failed, or if amend decides later whether it is retried
 	abortRun bool
-	harmless bool       // whether the attempt has had no effect
+	harmless bool       // whether the attempt certainly had no effect
 	fallback bool       // whether the fallback produced the value
 	hit      *event.Hit // set if the value comes from another run; otherwise nil
 }
 
-// conclude makes the conclusion of a result, as far as this is possible without the run's lock. It calls user code to get the labels.
+// conclude makes a conclusion from the result of an attempt, as far as this is possible without the run's lock: see amend. It may call user code.
 func (w *worker) conclude(res attemptResult) conclusion {
 	w.kept = [2]json.RawMessage{}
 	return w.concludeKept(res)
 }
 
-// concludeKept does the same as conclude, but does not encode the output if w.kept contains the encoded output already.
+// concludeKept does the same as conclude. But if w.kept already contains the encoded output, concludeKept does not encode the output again.
 func (w *worker) concludeKept(res attemptResult) conclusion {
 	ref := w.task.Ref
 	n, p := w.run.plan.node(ref), w.run.plan
@@ -64,7 +64,7 @@ func (w *worker) concludeKept(res attemptResult) conclusion {
 			return c
 		}
 		err := w.protect(func() error {
-			if p.net.Is(ref, machine.FlagMocked) && isGate(n) { // answers to a gate that is not mocked were checked when the signal arrived
+			if p.net.Is(ref, machine.FlagMocked) && isGate(n) { // if a gate is not mocked, its answer was checked when the signal arrived
 				if err := w.run.plan.refuse(ref, w.run.path(ref), res.value); err != nil {
 					return err
 				}
@@ -79,7 +79,7 @@ func (w *worker) concludeKept(res attemptResult) conclusion {
 	return w.failure(res)
 }
 
-// takeBranches determines the branches that a condition takes for its value, and sets them in the conclusion. It may call user code.
+// takeBranches determines which branches a condition or a gate takes for the value in c, and stores them in c. It may call user code.
 func (p *Plan) takeBranches(ref machine.Ref, path string, c *conclusion) error {
 	n := p.node(ref)
 	labels, router, matched := labelsOf(c.value), p.routers[p.net.Router(ref)], false
@@ -110,7 +110,7 @@ func noBranches(err error) attemptResult {
 	return attemptResult{err: err, kind: CauseConditionError}
 }
 
-// failure makes the conclusion of a result with an error.
+// failure makes a conclusion from a result that contains an error.
 func (w *worker) failure(res attemptResult) conclusion {
 	r, ref := w.run, w.task.Ref
 	facts := inspectError(res.err)
@@ -153,8 +153,8 @@ func (w *worker) failure(res attemptResult) conclusion {
 	return c
 }
 
-// CauseOf classifies the error of an attempt, as a run does. It returns [CauseRateLimit] for [RateLimited], [CauseTimeout] for an error that
-// wraps [context.DeadlineExceeded], [CauseExternal] for [ErrCallAborted], [CausePanic] for a [*PanicError], [CauseGoexit] for [ErrGoexit], and
+// CauseOf classifies the error of an attempt in the same way as a run. It returns [CauseRateLimit] for [RateLimited], [CauseTimeout] for an error
+// that wraps [context.DeadlineExceeded], [CauseExternal] for [ErrCallAborted], [CausePanic] for a [*PanicError], [CauseGoexit] for [ErrGoexit], and
 // [CauseStepError] for any other error. It returns [CauseNone] for nil, and for [Skip], [Suspend] and [Expand], since these are not failures.
 func CauseOf(err error) CauseKind {
 	if kind := causeOfEnd(err); err == nil || kind != CauseNone {
@@ -181,7 +181,7 @@ func causeOfEnd(err error) CauseKind {
 	return CauseNone
 }
 
-// cause returns the kind of an error that is a failure.
+// cause returns the cause of a failure that has this error.
 func (f *errorFacts) cause() CauseKind {
 	switch {
 	case f.rate != nil:
@@ -192,7 +192,7 @@ func (f *errorFacts) cause() CauseKind {
 	return CauseStepError
 }
 
-// hint returns the wait that the error demands.
+// hint returns the wait that a RateLimited error demands, or 0 for any other error.
 func (f *errorFacts) hint() time.Duration {
 	if f.rate == nil {
 		return 0
@@ -200,8 +200,8 @@ func (f *errorFacts) hint() time.Duration {
 	return max(f.rate.after, 0)
 }
 
-// draw draws the random number for the delay before another attempt, if another attempt may follow. Whether one follows is decided later, by
-// amend. The source of random numbers is user code, so the caller must not hold the run's lock.
+// draw draws the random number for the delay before another attempt, if another attempt may follow. Later, amend decides whether one follows. The
+// source of random numbers is user code, so the caller must not hold the run's lock.
 func (w *worker) draw(res attemptResult, c *conclusion) {
 	most, counted := w.run.plan.retryOf(w.task.Ref, w.run.cfg.defaultRetry).MaxAttempts, int(w.step.attempt)
 	if most > 1 && counted >= most {
@@ -217,7 +217,7 @@ func (w *worker) draw(res attemptResult, c *conclusion) {
 	}
 }
 
-// random draws a number from the run's source. It clamps numbers of the host's source to [0, 1].
+// random draws a number from the run's source of random numbers. If the host gave the source, random limits the number to [0, 1].
 func (r *Run) random() float64 {
 	if r.cfg.random == nil {
 		return rand.Float64()
@@ -228,9 +228,9 @@ func (r *Run) random() float64 {
 	return 0
 }
 
-// amend adjusts a conclusion to facts that are known only under the lock: whether the attempt timed out, whether the node was requested to stop,
-// and whether another attempt follows. Another attempt follows in three cases: the failure is retried, the attempt was interrupted because the
-// run is being left, or the attempt ended with errBoardAgain.
+// amend adjusts a conclusion to facts that are known only under the lock: whether the attempt timed out, whether the node is being stopped, and
+// whether another attempt follows. The result `again` is true if another attempt follows. There are three such cases: the failure is retried, the
+// attempt was interrupted because the run is being left, or the attempt ended with errBoardAgain.
 func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, again bool) {
 	ref := step.ref
 	if x != nil && step.flags&stepCrashed == 0 {
@@ -313,7 +313,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 func (r *Run) awaitBackoff(ref machine.Ref, x *extra, now int64) {
 	token := r.st.Token(ref)
 	x.backoff = r.afterAsStored(time.Duration(x.due-now), func(now int64) {
-		if r.st.Current(token, Retrying) == nil { // the node still backs off: it was neither stopped nor retried meanwhile
+		if r.st.Current(token, Retrying) == nil { // the node still backs off: no stop and no retry has ended the backoff meanwhile
 			r.endBackoff(token, x, now)
 		}
 	})
@@ -322,14 +322,14 @@ func (r *Run) awaitBackoff(ref machine.Ref, x *extra, now int64) {
 // endBackoff makes a node ready again after its backoff.
 func (r *Run) endBackoff(token machine.Token, x *extra, now int64) {
 	x.ready, x.Sleeps = now, false
-	r.wake(now) // the run may be suspended by now: a run that is being left does not wait for backoffs, but alarms can ring until its last record is written
+	r.wake(now) // the run may be suspended by now: a run that is being left waits for no backoff, but alarms ring until its last record is written
 	if err := r.st.Requeue(token, Retrying); err != nil {
 		r.st.NoteBug(err)
 	}
 }
 
-// timeoutAfter returns the error of a node whose timeout has passed. The text of the step's error is made only when the method Error is called, since
-// making it calls user code, and the caller of timeoutAfter holds the lock.
+// timeoutAfter returns the error of a node whose timeout has passed. It does not make the text of the step's error: this calls user code, and the
+// caller of timeoutAfter holds the lock. The method Error makes the text later.
 func timeoutAfter(after time.Duration, err error) error { return &lateError{after, err} }
 
 type lateError struct {
@@ -339,7 +339,7 @@ type lateError struct {
 
 func (e *lateError) Error() string {
 	text := fmt.Sprintf("%v after %v", ErrTimeout, e.after)
-	if e.err != nil && e.err != ErrTimeout { // the step has returned an error of its own, and not the cause of its context
+	if e.err != nil && e.err != ErrTimeout { // the step has returned an error of its own instead of the cause of its context
 		text += ": " + errorText(e.err)
 	}
 	return text
@@ -347,7 +347,8 @@ func (e *lateError) Error() string {
 
 func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 
-// attemptsCounted returns the number of the attempt as the node's retry policy counts it. Attempts that were interrupted do not count.
+// attemptsCounted returns the number of the attempt, without counting the attempts that were interrupted because the run was left. The node's retry
+// policy uses this number.
 func (r *Run) attemptsCounted(step *Step) int {
 	if x := r.extras[step.ref]; x != nil {
 		return int(step.attempt - x.Cut)
@@ -363,7 +364,7 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	if !r.st.MayRetry(ref) {
 		return 0, event.NoRetryStopping
 	}
-	if r.undo != nil && r.undoneInside(ref) == CompensationFailed { // a composite is not attempted again if a node inside it could not be undone
+	if r.undo != nil && r.undoneInside(ref) == CompensationFailed { // if a node inside a composite could not be undone, the composite is not retried
 		return 0, event.NoRetryCause
 	}
 	if delay, refused = policy.next(r.attemptsCounted(step), c.Cause, c.hint, c.random); refused != 0 {
@@ -379,7 +380,8 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	return delay, 0
 }
 
-// settle makes a node terminal with the conclusion of its attempt, and reacts to a failure. The caller holds the run's lock.
+// settle makes a node terminal, as the conclusion of its attempt demands. If the node has failed, settle applies the consequences: see react. The
+// caller holds the run's lock.
 func (r *Run) settle(step *Step, c conclusion, now int64) {
 	ref := step.ref
 	rec := &r.records[ref]
@@ -430,7 +432,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	}
 }
 
-// warnOfAnswer adds a warning about a condition whose answer matches no edge. It adds only one warning for each node of the graph.
+// warnOfAnswer adds a warning about a condition whose answer matches no edge. For each condition of a graph it adds only the first warning.
 func (r *Run) warnOfAnswer(ref machine.Ref, err error, now int64) {
 	x, branches := r.outermost().remark(), r.plan.routers[r.plan.net.Router(ref)]
 	if x.warned[branches] {
@@ -444,7 +446,7 @@ func (r *Run) warnOfAnswer(ref machine.Ref, err error, now int64) {
 	r.event(entry{kind: evNodeLog, ref: ref, attempt: r.records[ref].attempts, at: now, arg: event.LogRecord{Level: slog.LevelWarn, Message: errorText(err)}})
 }
 
-// react applies the consequences of a node's failure for nodes that do not follow the node: it may stop the node's group, other items of a map, or
+// react applies the consequences of a node's failure, except those for the node's successors. It may stop the node's group, other items of a map, or
 // the run.
 func (r *Run) react(ref machine.Ref, abortRun bool) {
 	if ref == r.plan.end || r.isLost() {
@@ -466,12 +468,12 @@ func (r *Run) react(ref machine.Ref, abortRun bool) {
 type verdict struct {
 	status   RunStatus
 	degraded bool
-	cause    CauseKind // why the whole run was stopped, or CauseEndFailed
+	cause    CauseKind // why the whole run was stopped, or CauseEndFailed or CauseCompensationFailed; otherwise CauseNone
 	failed   int       // the number of nodes with status failed, without the end node
 }
 
-// EndVerdict, if the end node returns it, replaces the computed status of the run. It can turn a cancelled run into a failed one, but not into a
-// completed one. If the end node returns any other value, the computed status stays, and the value is the run's output.
+// EndVerdict is a value that an end node can return to replace the computed status of the run. It can make a cancelled run failed, but not completed.
+// If the end node returns a value of another type, the run keeps the computed status, and the value is the run's output.
 type EndVerdict struct {
 	// Status is RunCompleted or RunFailed. The zero value keeps the computed status.
 	Status RunStatus
@@ -513,8 +515,8 @@ func verdictOf(s *machine.Locked, end machine.Ref, rule StatusRule, endOutput an
 	return v
 }
 
-// endStopped reports whether the stop of the run also stopped its end node. The end node is stopped only if the run was still pending when the run
-// was stopped. This process or an earlier one may have stopped the run.
+// endStopped reports whether the stop of the run also stopped its end node. A stop spares the end node, unless the run is still pending at the time
+// of the stop. The stop may have happened in this process or in an earlier one.
 func endStopped(s *machine.Locked, end machine.Ref) bool {
 	w := s.Word(end)
 	return w.Kind() != CauseNone && w.Kind() == s.StoppedFor() && w.Status() != Failed
@@ -542,15 +544,15 @@ func (v *verdict) judgeEnd(s *machine.Locked, end machine.Ref, output any) {
 	v.status = said.Status
 }
 
-// wantsFallback reports whether the node's fallback must be called. A fallback is not called for a stopped node, after the node's overall
-// timeout, or if the node's inputs were refused.
+// wantsFallback reports whether the node's fallback must be called. The fallback is not called if the node is being stopped, if the node's
+// OverallTimeout has passed, or if the node's inputs were refused.
 func (r *Run) wantsFallback(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return r.plan.node(ref).Fallback != nil && !r.st.Word(ref).Is(machine.WordStopping|machine.WordAdmitting) && (x == nil || x.timedOut != timeoutOverall)
 }
 
-// beginFallback continues the failed attempt with the node's fallback. The fallback gets its own Step and so its own context. The fallback begins
-// in the critical section in which the attempt ended, so that no stop and no timeout is lost in between.
+// beginFallback continues the failed attempt with the node's fallback. The fallback gets its own Step and so its own context. The fallback begins in
+// the critical section in which the attempt ended, so no stop or timeout can get lost in between.
 func (w *worker) beginFallback(failed conclusion) {
 	r, old := w.run, w.step
 	x := r.extra(old.ref)
@@ -582,14 +584,14 @@ func (w *worker) fallback() bool {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
 			c.fallback = true
 		} else {
-			c.noRetry = failed.noRetry // the reason why the fallback was called instead of another attempt
+			c.noRetry = failed.noRetry // why the fallback was called instead of another attempt
 		}
 	}
 	w.phase = phaseEngine
 	return w.finishFallback(c, true)
 }
 
-// finishFallback finishes a fallback. No attempt follows a fallback.
+// finishFallback ends a fallback. A failed fallback is not retried.
 func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	r, step, failed, returned := w.run, w.step, w.failed, w.now
 	w.resumed = false
@@ -615,14 +617,14 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	return w.next(goOn)
 }
 
-// defaultMaxCrashes applies without the option MaxCrashes.
+// defaultMaxCrashes is the bound for a run without the option MaxCrashes.
 const defaultMaxCrashes = 3
 
-// MaxCrashes sets how many successive times the process may die during attempts of one node. If it dies one more time, the node fails with
-// [CauseCrashed] when the run continues, so that a step cannot crash its process forever. This failure is not retried, but catch edges, error
-// boundaries, ContinueOnFail and Fallback apply to it. While the Fallback runs, the process may die the same number of times again. Only a [Durable]
-// run counts crashes. If a process stops performing the run because the store does not answer, this counts as a crash for the attempts in progress.
-// An attempt that ends in any other way resets the count. Negative means no bound. Node.MaxCrashes sets the bound for one node. Default: 3.
+// MaxCrashes sets how many successive times the process may die during attempts of one node. If the process dies one more time, the node fails with
+// [CauseCrashed] when the run continues. So a step cannot crash its process forever. This failure is not retried, but catch edges, error boundaries,
+// ContinueOnFail and Fallback apply to it. While the Fallback runs, the process may die the same number of times again. Only a [Durable] run counts
+// crashes. If a process stops performing the run because the store does not answer, this counts as a crash for the attempts in progress. An attempt
+// that ends in any other way resets the count. If n is negative, there is no bound. Node.MaxCrashes sets the bound for one node. Default: 3.
 func MaxCrashes(n int) Option {
 	return optionFunc(func(c *config) error { c.maxCrashes = n; return nil })
 }
@@ -645,7 +647,7 @@ func (r *Run) doomed(ref machine.Ref) error {
 	return fmt.Errorf("%w: %d", ErrCrashed, x.Crashes)
 }
 
-// mostCrashes returns how many successive times the process may die during attempts of a node. Negative means no bound.
+// mostCrashes returns how many successive times the process may die during attempts of a node. A negative result means no bound.
 func (r *Run) mostCrashes(ref machine.Ref) int {
 	if n := r.plan.node(ref).MaxCrashes; n != 0 {
 		return n
@@ -653,8 +655,8 @@ func (r *Run) mostCrashes(ref machine.Ref) int {
 	return r.cfg.maxCrashes
 }
 
-// The method `saves` reports whether the Fallback of a doomed node is called. The Fallback is not called if it produced the refused output, or if the
-// process has died in the Fallback more often than the bound permits.
+// The method `saves` reports whether kahn calls the Fallback of a doomed node. kahn does not call it if it produced the output that the store has
+// refused, or if the process has died in the Fallback more often than the bound permits.
 func (r *Run) saves(ref machine.Ref) bool {
 	x, most := r.extras[ref], r.mostCrashes(ref)
 	bound := most
@@ -672,8 +674,8 @@ func causeOfDoom(err error) CauseKind {
 	return CauseStoreRejected
 }
 
-// endDoomed makes the doomed nodes fail when the run continues, before anything else happens. If the Fallback of a doomed node is called (see saves),
-// the node stays ready, and its next attempt calls only the Fallback (see resultOfDoom).
+// endDoomed makes the doomed nodes fail when the run continues, before anything else happens. A doomed node with a Fallback that kahn calls (see
+// saves) stays ready instead, and its next attempt calls only the Fallback (see resultOfDoom).
 func (h *held) endDoomed(now int64) {
 	h.each(func(h *held) {
 		r := h.run
@@ -692,8 +694,8 @@ func (h *held) endDoomed(now int64) {
 	})
 }
 
-// resultOfDoom returns the result of an attempt of a doomed node, whose step is not called. The result is the error because of which the node must
-// fail. Afterwards the node's Fallback is called.
+// resultOfDoom returns the result of an attempt of a doomed node. Such an attempt does not call the node's step: its result is the error that makes
+// the node fail. Then it calls the node's Fallback.
 func (r *Run) resultOfDoom(ref machine.Ref) attemptResult {
 	r.st.Lock()
 	defer r.st.Unlock()

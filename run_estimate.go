@@ -7,10 +7,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Estimate returns how long a node is expected to take. This is the time that [Map.Estimate] or Node.Estimate declares. If none is declared, it is
-// the time that the run's [History] knew for the node's path when the run started. The History measures a composite from its start to its end. With
-// the option [Estimates], Estimate returns the node's duration in the earlier run that the option names, or else the time that the node declares. It
-// returns false if none of these times is known, or if path names no node now. path is as for [Run.Node].
+// Estimate returns how long a node is expected to take. This is the time that [Map.Estimate] or Node.Estimate declares. If neither declares one, it
+// is the time that the run's [History] knew for the node's path when the run started. The History measures a composite from its start to its end.
+// With the option [Estimates], Estimate returns the node's duration in the earlier run that the option names, or else the time that the node
+// declares. The second result is false if none of these times is known, or if the path names no node now. For the form of the path, see [Run.Node].
 func (r *Run) Estimate(path string) (time.Duration, bool) {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -44,27 +44,26 @@ func (at place) estimate() (time.Duration, bool) {
 type Forecast struct {
 	// Left is the expected time until the run ends, not counting the time for which nodes wait for signals or other runs.
 	Left time.Duration
-	// Waits is true if a node waits for a signal, or if a gate has not ended. Gates in composites that have not begun count, too. Waits is also true
-	// if a node waits for another run. Left does not contain the time of these waits.
+	// Waits is true if a node waits for a signal or for another run, or if a gate has not ended. The gate may be inside a composite that has not begun
+	// yet. Left does not contain the time of these waits.
 	Waits bool
-	// Late is the largest time by which a running step exceeds its estimate. It is 0 if no step exceeds its estimate. If Late is not 0, Left is a lower
-	// bound, since it counts these steps as about to end.
+	// Late is the largest time by which a running step exceeds its estimate. It is 0 if no step exceeds its estimate. If Late is not 0, Left may be too
+	// small, since Forecast assumes that every step that exceeds its estimate ends now.
 	Late time.Duration
 	// LateNode is the path, as for [Run.Node], of the step that exceeds its estimate by Late. It is empty if Late is 0.
 	LateNode string
 }
 
 // Forecast returns how long the run is expected to take from now. It uses the estimates by which the run orders its nodes: see [History] and
-// [Estimates]. It returns false if it needs an estimate that is not known. It also returns false while the run is pending, is being stopped or
-// left, or undoes nodes, and after the run has ended.
+// [Estimates]. The second result is false if Forecast needs an estimate that is not known. It is also false while the run is pending, is being
+// stopped or left, or undoes nodes, and after the run has ended.
 //
-// Left is the length of the longest path of nodes that have not ended. Under [Waves] it is the sum, over the tiers, of the longest node of each
-// tier. A running node counts with its estimate minus its time so far, but at least with 0. A node that backs off also counts with the rest of
-// the delay. Left is at least the remaining work divided by [Limit] or Map.Limit; other limits and rates do not count. A composite that has begun
-// counts with the remaining time of its graph. A loop counts at least with its own estimate minus its time so far. Gates, conditions and
-// suspended nodes count with 0. A node that the run is going to skip counts like any other
-// node until the run has skipped it. Each call visits all nodes; the run stores nothing
-// between calls.
+// Left is the length of the longest path of nodes that have not ended. Under [Waves] it is the sum, over the tiers, of the longest node of each tier.
+// A running node counts with its estimate minus the time for which it has run, but at least with 0. A node that backs off counts with its estimate
+// plus the rest of the delay. Left is at least the remaining work divided by [Limit] or Map.Limit. Forecast ignores other limits and rates. A
+// composite that has begun counts with the remaining time of its graph. But a loop counts with at least its own estimate minus the time for which it
+// has run. Gates, conditions and suspended nodes count with 0. The end node does not count. A node that the run is going to skip counts like any
+// other node until the run has skipped it. Each call visits all nodes.
 func (r *Run) Forecast() (Forecast, bool) {
 	r = r.outermost()
 	r.st.Lock()
@@ -88,21 +87,21 @@ func (r *Run) Forecast() (Forecast, bool) {
 type outlook struct {
 	now    int64
 	waits  bool
-	late   int64          // the largest excess of a running step over its estimate, in ns
-	latest place          // the step with this excess, if late is not 0
-	asks   map[*Plan]bool // whether a plan has gates, in its own graph or in composites
+	late   int64          // the largest time by which a running step exceeds its estimate, in ns
+	latest place          // the step that exceeds its estimate by this time, if late is not 0
+	asks   map[*Plan]bool // for each plan: whether there is a gate in its own graph or in its composites
 }
 
-// expected contains two times of a node or a run, in ns. Its field `left` is the time until the end. Its field `work` is the time for which the steps
-// still hold slots of the run.
+// expected contains two times of a node or a run, in ns. The field `left` is the time until the node or run ends. The field `work` is the time for
+// which the steps will still hold slots of the run.
 type expected struct{ left, work int64 }
 
-// ofRun computes the remaining time of a run or nested run. ok is false if this time is not known.
+// ofRun computes the remaining time of a run or nested run. The result `ok` is false if this time is not known.
 func (o *outlook) ofRun(r *Run) (sum expected, ok bool) {
 	p := r.plan
 	var tiers []int64                    // under Waves: the longest node of each tier
-	after := make([]int64, len(p.names)) // by Ref: the longest path that is left, the node included; 0 for a node that has ended
-	held := int64(0)                     // the time for which nodes still hold slots of the run's own limit
+	after := make([]int64, len(p.names)) // for each node: the length of the longest path that begins with it; 0 for a node that has ended
+	held := int64(0)                     // the time for which nodes will still hold slots of the run's own limit
 	for i := len(after) - 1; i >= 0; i-- {
 		ref := machine.Ref(i)
 		if r.st.Word(ref).Status().Terminal() || ref == p.end {
@@ -125,7 +124,7 @@ func (o *outlook) ofRun(r *Run) (sum expected, ok bool) {
 		if r.items == nil {
 			held = sum.work
 		} else {
-			held = saturate.Add(held, x.left) // an item holds its slot from its start to its end, whatever is in it
+			held = saturate.Add(held, x.left) // an item holds its slot from its start to its end, whatever nodes are inside it
 		}
 	}
 	inTiers := int64(0)
@@ -173,7 +172,7 @@ func (o *outlook) ofComposite(at place) (expected, bool) {
 	own, known := o.own(at)
 	own = max(own, 0)
 	c := at.child()
-	if c == nil || c.concluded() { // between two iterations of a loop, or the composite is being concluded
+	if c == nil || c.concluded() { // a loop is between two iterations, or the composite is about to end
 		return expected{own, own}, known
 	}
 	x, ok := o.ofRun(c)
@@ -187,7 +186,7 @@ func (o *outlook) ofComposite(at place) (expected, bool) {
 }
 
 // The method `own` returns the node's own estimate minus the time for which the node has run. It is negative if the node exceeds its estimate. The
-// estimate is the rank of the node minus the largest rank of its successors.
+// node's own estimate is the rank of the node minus the largest rank of its successors.
 func (o *outlook) own(at place) (left int64, known bool) {
 	r, ref := at.run, at.ref
 	if known = r.expects(ref); !known {
@@ -204,7 +203,7 @@ func (o *outlook) own(at place) (left int64, known bool) {
 	return left, true
 }
 
-// The method `expects` reports whether the run orders the node by an estimate. A History may have computed this estimate from other nodes.
+// The method `expects` reports whether the run uses an estimate to order the node. A History may have derived this estimate from other nodes.
 func (r *Run) expects(ref machine.Ref) bool {
 	switch p := r.plan; {
 	case p.estimates != nil || p.node(ref).Estimate > 0:
@@ -216,7 +215,7 @@ func (r *Run) expects(ref machine.Ref) bool {
 	return r.estimates() != nil
 }
 
-// hasGates reports whether a graph, or a graph nested in it, has a gate. If p is nil, the graph is not known, and hasGates returns false.
+// hasGates reports whether a graph, or a graph nested in it, has a gate. It returns false if p is nil, which means that the graph is not known.
 func (o *outlook) hasGates(p *Plan) bool {
 	if p == nil {
 		return false

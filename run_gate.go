@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// answer is the effect of a signal on a node, or of an answer that the run itself gives to a gate. The effect of a signal is computed without the
-// run's lock, since user code may determine the labels of the signal's value.
+// answer is what a signal does to a node, or what an answer of the run itself does to a gate. The effect of a signal is computed without the run's
+// lock, since user code may determine the labels of the signal's value.
 type answer struct {
 	machine.Outcome           // the outcome of a gate
 	decision        *Decision // the signal; nil if there was none
@@ -25,8 +25,8 @@ type answer struct {
 	text            json.RawMessage // the encoded value of the signal; nil if the codec has not encoded it
 }
 
-// answer computes the effect of a signal. The parameter `text` is the encoded value, or nil if the codec has not encoded the value yet. The error
-// reports a value that is not one of the choices of a gate.
+// answer computes the effect of a signal. The parameter `text` is the encoded value, or nil if the codec has not encoded the value yet. An error is
+// returned if the node is a gate and the value is not one of its choices.
 func (r *Run) answer(ref machine.Ref, d Decision, text json.RawMessage) (a answer, err error) {
 	a.text = text
 	if r.plan.net.Is(ref, machine.FlagGate) {
@@ -39,7 +39,7 @@ func (r *Run) answer(ref machine.Ref, d Decision, text json.RawMessage) (a answe
 	return a, nil
 }
 
-// gateOutcome returns the outcome of a gate for a given answer, even if the answer is not one of the choices.
+// gateOutcome returns the outcome of a gate for an answer. It does not check that the answer is one of the choices.
 func (r *Run) gateOutcome(ref machine.Ref, value any, text json.RawMessage) answer {
 	w := worker{run: r, task: machine.Task{Token: machine.Token{Ref: ref}}, kept: [2]json.RawMessage{text}}
 	c := w.concludeKept(attemptResult{value: value})
@@ -59,9 +59,9 @@ func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 	return answer{Outcome: c.Outcome, value: c.value, said: c.answer}
 }
 
-// trySignal tries once to deliver a signal. It returns the transaction that writes the answer, or nil without a store. If the error is errNotKept, the
-// caller must try again: meanwhile the run has begun or ended, or the graph of an expanded node has become known. In the last case, the nodes that
-// wait inside the expanded node are now in its nested run.
+// trySignal tries once to deliver a signal. It returns the transaction that writes the answer, or nil if the run has no store. If the error is
+// errNotKept, the caller must try again: the run began or ended during the call, or the graph of an expanded node became known. In the last case,
+// the nodes that wait inside the expanded node are now nodes of its nested run.
 func (r *Run) trySignal(s *signal) (*writing, error) {
 	root := r
 	r.st.Lock()
@@ -113,7 +113,7 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		return nil, root.judgeSignal(r, ref, ok, s, found)
 	}
 	var in *writing
-	err = errNotKept // the result if the run has ended meanwhile, so that r.control does not call the function
+	err = errNotKept // remains the result if the run has ended meanwhile, since r.control then does not call the function
 	r.control(func(now int64) {
 		var repeated bool
 		if in, repeated, err = root.waiters().answered.repeats(s); repeated || err != nil { // another caller was first
@@ -132,8 +132,8 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 	return in, err
 }
 
-// judgeSignal returns the error that the delivery of a signal would return, without delivering the signal. If `known` is false, the signal is for a
-// node in a graph that is not known.
+// judgeSignal returns the error that the delivery of a signal would return. It does not deliver the signal. If `known` is false, gateOf has found
+// no node: the node may be inside an expanded node whose graph is not known yet.
 func (r *Run) judgeSignal(in *Run, ref machine.Ref, known bool, s *signal, seen int) error {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -149,7 +149,7 @@ func (r *Run) judgeSignal(in *Run, ref machine.Ref, known bool, s *signal, seen 
 	return in.noGate(s.gate)
 }
 
-// pendingGate is the node that a signal answers in a restored run that is still pending.
+// pendingGate is the node that a signal answers while the restored run is still pending.
 type pendingGate struct {
 	in   *held // nil if the node's graph is not known
 	ref  machine.Ref
@@ -157,7 +157,7 @@ type pendingGate struct {
 }
 
 // findPending returns the node that a signal answers. If the signal repeats an earlier signal, findPending returns the transaction of the earlier
-// signal instead of a node. The error errNotKept means that the run has begun. The caller holds the run's lock.
+// signal instead of a node. The error is errNotKept if the run has begun. The caller holds the run's lock.
 func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 	x := r.from
 	if x == nil {
@@ -187,8 +187,8 @@ func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 	return &pendingGate{in: in, ref: ref}, nil, nil
 }
 
-// signalPending does the same as trySignal, but for a restored run that is still pending. It adds the answer to Run.from, the state from which the
-// run continues. The run delivers the answer when it begins, or when it ends without having begun.
+// signalPending tries to deliver a signal to a restored run that is still pending. It adds the answer to Run.from, the state from which the run
+// continues. The run delivers the answer when it begins, or when it ends without having begun.
 func (r *Run) signalPending(s *signal) (*writing, error) {
 	r.st.Lock()
 	at, written, err := r.findPending(s)
@@ -242,7 +242,8 @@ func (r *Run) pendingWrite() *writing {
 	return nil
 }
 
-// gateOf returns the node that a signal names. The second result is false if there is no such node, or if the node is neither a gate nor suspended.
+// gateOf returns the node that a signal names by a token or by the node's id. The second result is false if the run has no such node, or if the
+// node is neither a gate nor suspended.
 func (r *Run) gateOf(gate string) (machine.Ref, bool) {
 	if ref, ok := r.tokens[gate]; ok {
 		return ref, true
@@ -251,7 +252,7 @@ func (r *Run) gateOf(gate string) (machine.Ref, bool) {
 	return ref, ok && (r.plan.net.Is(ref, machine.FlagGate) || r.st.Word(ref).Status() == Suspended)
 }
 
-// noGate returns the error of a signal for which gateOf finds no node. noGate may visit many nodes.
+// noGate returns the error for a signal if gateOf finds no node. noGate may visit many nodes.
 func (r *Run) noGate(gate string) error {
 	if at, lost := r.locate(gate); lost == nil && !at.run.isEndedInside() {
 		if x := at.run.extras[at.ref]; x != nil && x.decision != nil {
@@ -261,13 +262,13 @@ func (r *Run) noGate(gate string) error {
 	return r.plan.unknownGate(gate, r.statusInside)
 }
 
-// isEndedInside reports whether the run belongs to a composite that has ended.
+// isEndedInside reports whether the run is nested in a composite that has ended.
 func (r *Run) isEndedInside() bool {
 	return r.outer != nil && r.outer.st.Status(r.within.ref).Terminal()
 }
 
-// statusInside returns the status of a node in a nested run, and reports whether there is such a run. The parameter `prefix` is the prefix of the
-// nested run's paths, relative to this run. If it is empty, the node is in this run.
+// statusInside returns the status of a node in a nested run, and reports whether the nested run exists and its composite has not ended. The
+// parameter `prefix` is the prefix of the paths in the nested run, relative to this run. If `prefix` is empty, the node is a node of this run.
 func (r *Run) statusInside(prefix string, ref machine.Ref) (status Status, runs bool) {
 	if prefix != "" {
 		if r.tree == nil {
@@ -306,12 +307,13 @@ func (r *Run) refusal(ref machine.Ref) error {
 	return nil
 }
 
-// answeredAlready returns the error for a second answer. Its text is the same whether or not the run was restored between the answers.
+// answeredAlready returns the error for a second answer. The text of the error does not depend on whether the run was restored between the two
+// answers.
 func answeredAlready(path string) error {
 	return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(path))
 }
 
-// endedUnanswered returns the error for an answer to a gate, or to a step that has waited, if the node has already ended.
+// endedUnanswered returns the error for a signal to a node that has already ended. The node is a gate, or a step that has waited.
 func endedUnanswered(path string, status Status) error {
 	if status == Completed {
 		return answeredAlready(path)
@@ -319,7 +321,8 @@ func endedUnanswered(path string, status Status) error {
 	return &machine.TransitionError{Node: path, From: status, To: Completed}
 }
 
-// signal applies an answer. The caller holds the run's lock.
+// signal applies an answer to a node. If the node is a gate that does not wait yet, signal keeps the answer until the run reaches the gate. The
+// caller holds the run's lock.
 func (r *Run) signal(ref machine.Ref, a answer, now int64) error {
 	if err := r.refusal(ref); err != nil {
 		return err
@@ -371,8 +374,8 @@ func (r *Run) refusesSignal(name string) error {
 	return at.noGate(gate)
 }
 
-// signalled records the signal that has answered a node, and logs the signal's event. The caller then applies the consequences and immediately
-// calls flushSignalled, so that no other event comes between the signal and its consequences, in the log and in a store.
+// signalled records the signal that has answered a node, and logs the signal's event. The caller then applies the consequences of the signal, and
+// calls flushSignalled at once. So no other event comes between the signal and its consequences, in the log or in a store.
 func (r *Run) signalled(ref machine.Ref, a *answer, now int64) {
 	x, d := r.extra(ref), a.decision
 	x.decision = d
@@ -413,14 +416,15 @@ func (r *Run) reachGate(ref machine.Ref, now int64) {
 	}
 }
 
-// ErrGateOutlasts is matched by the warning that the deadline of a gate lies after the run's [Timeout], which ends the run first.
+// ErrGateOutlasts is matched by the warning about a gate whose deadline lies after the end of the run's [Timeout]. If no signal answers the gate,
+// the Timeout ends the run before the gate's deadline.
 var ErrGateOutlasts = errors.New("the deadline of the gate lies beyond the run's Timeout")
 
-// mostOutlasting is the largest number of warnings about gates that outlast the run.
+// mostOutlasting is the maximum number of gates for which a run gets the warning ErrGateOutlasts.
 const mostOutlasting = 100
 
-// warnOfGate adds a warning to the Result if the run's deadline precedes the gate's deadline. It adds at most one warning for each declared gate. The
-// parameters `now` and `due` are times of the run's clock.
+// warnOfGate adds a warning to the Result if the run's deadline precedes the gate's deadline. It adds at most one warning for each declared gate.
+// The parameter `due` is the gate's deadline. Both `now` and `due` are times of the run's clock.
 func (r *Run) warnOfGate(ref machine.Ref, now, due int64) {
 	root, g := r.outermost(), r.plan.node(ref).Gate
 	if root.bound == 0 || due <= root.bound || root.bound <= now {
@@ -463,7 +467,7 @@ func (r *Run) gateTimedOut(ref machine.Ref, now int64) {
 	r.settleGate(ref, answer{Outcome: machine.Outcome{Status: Failed, Cause: CauseGateTimeout}, err: err}, now)
 }
 
-// settleGate makes a gate terminal.
+// settleGate ends a gate with the outcome of an answer.
 func (r *Run) settleGate(ref machine.Ref, a answer, now int64) {
 	rec := &r.records[ref]
 	rec.end = now
@@ -491,7 +495,8 @@ func (r *Run) settleGate(ref machine.Ref, a answer, now int64) {
 	}
 }
 
-// earlySignals accepts the signals of a run that starts from the beginning. Each signal must be for a gate.
+// earlySignals accepts the signals that the options give to a run that starts from the beginning. An error is returned if a signal is not for a
+// gate.
 func (r *Run) earlySignals() error {
 	if len(r.cfg.signals) == 0 {
 		return nil
@@ -524,7 +529,8 @@ func (r *Run) earlySignals() error {
 }
 
 // The method `answers` computes the effects of the signals. The caller does not hold the run's lock, since user code may determine the labels of a
-// signal's value. The result `refused` contains the errors of signals whose values are not among the choices, in the order of declaration.
+// signal's value. If the value of a signal is not one of the gate's choices, its error is in `refused`. These errors are in the order of the nodes'
+// refs.
 func (r *Run) answers(signals map[machine.Ref]Decision) (answers map[machine.Ref]answer, refused []error) {
 	answers = make(map[machine.Ref]answer, len(signals))
 	for _, ref := range slices.Sorted(maps.Keys(signals)) {
@@ -538,8 +544,9 @@ func (r *Run) answers(signals map[machine.Ref]Decision) (answers map[machine.Ref
 	return answers, refused
 }
 
-// waiter returns the run in which a node waits, and the node's name in that run. The parameter `gate` is the node's path or token. r must be an
-// outermost run. For speed, waiter follows the parts of the path, and does not search all runs.
+// waiter returns the run in which a node waits, and the node's name in that run. The parameter `gate` is the node's path or token. If no node waits
+// under this path or token, waiter returns r and `gate`. The run r must be an outermost run. For speed, waiter does not search all runs, but
+// follows the parts of the path.
 func (r *Run) waiter(gate string) (*Run, string) {
 	if r.tree == nil || r.waitsUnder(gate) {
 		return r, gate
@@ -569,7 +576,8 @@ func (r *Run) waiter(gate string) (*Run, string) {
 	return r, gate
 }
 
-// itemsOf returns the run of a map's items if name is the name of a waiting item. The item has the same name in that run.
+// itemsOf returns the run of a map's items if `name` names one of these items and the item waits. Otherwise it returns nil. The item has the same
+// name in the run of the items.
 func (r *Run) itemsOf(name string) *Run {
 	i := strings.LastIndexByte(name, '[')
 	if i < 0 {

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file contains the functions that show the state of a running run. They hold the run's lock only while they copy the state. They encode,
-// clone and return values without the lock.
+// This file contains the functions that show the state of a run before it ends. They hold the run's lock only while they copy the state. They
+// encode, clone and return values without the lock.
 
 // Plan returns the plan that the run executes.
 func (r *Run) Plan() *Plan {
@@ -27,8 +27,8 @@ func (r *Run) Plan() *Plan {
 // Name returns the name of the graph.
 func (r *Run) Name() string { return r.plan.name }
 
-// Started returns the time when the run began or, for a resumed run, when it was last resumed, like [Result.Start]. While the run is pending,
-// Started returns the zero time.
+// Started returns the time when the run began, like [Result.Start]. For a resumed run, this is the time when it was last resumed. While the run is
+// pending, Started returns the zero time.
 func (r *Run) Started() time.Time {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -38,8 +38,8 @@ func (r *Run) Started() time.Time {
 	return r.timeAt(r.began)
 }
 
-// FirstStarted returns when the first node of the run started, in whichever process. For a run that was not continued, it returns what [Run.Started]
-// returns. The nodes that a fork took from another run do not count.
+// FirstStarted returns the time when the first node of the run started, in this process or in an earlier one. If the run was not continued,
+// FirstStarted returns the same time as [Run.Started]. Nodes that a fork took from another run do not count.
 func (r *Run) FirstStarted() time.Time {
 	began := r.Started()
 	r.st.Lock()
@@ -50,12 +50,12 @@ func (r *Run) FirstStarted() time.Time {
 	return began
 }
 
-// Stored reports whether the run has a store, as with the option [Durable]. A pending run is perhaps not in its store yet.
+// Stored reports whether the run has a store, for example through the option [Durable]. While the run is pending, the store may not contain it yet.
 func (r *Run) Stored() bool { return r.cfg.store != nil }
 
-// Counts maps each status to the number of the graph's nodes with this status. It counts the end node, but not the nodes in composites, and omits
-// statuses without nodes. The first call on a running run counts all nodes. From then on the run updates the counts, so that the time for a call
-// does not depend on the size of the graph.
+// Counts maps each status to the number of the graph's nodes with this status. It counts the end node, but not the nodes inside composites. A
+// status without nodes is not in the map. The first call on a running run counts all nodes. From then on the run updates the counts, so that the
+// time for a call does not depend on the size of the graph.
 func (r *Run) Counts() map[Status]int {
 	var counts [statusCount]int
 	s := &r.st
@@ -77,9 +77,9 @@ func (r *Run) Counts() map[Status]int {
 	return named
 }
 
-// Node returns the current state of a node: its status and attempts. After the node's end this is the same data as in the [Result], with the
-// origins known so far. The Duration of a running node is the time until now. For a node in a composite, use its path, such as "S/x", "M[2]" or
-// "L#1/x", see [Event]. The ID of the result is the path. Every error is a [*PathError], which matches [ErrUnknownNode].
+// Node returns the current state of a node: its status and attempts. After the node has ended, this is the same data as in the [Result], but some
+// origins may still be missing. The Duration of a running node is the time until now. For a node in a composite, use its path, such as "S/x",
+// "M[2]" or "L#1/x", see [Event]. The ID of the result is the path. Every error is a [*PathError], which matches [ErrUnknownNode].
 func (r *Run) Node(path string) (NodeResult, error) {
 	id := r.ID()
 	r.st.Lock()
@@ -94,8 +94,8 @@ func (r *Run) Node(path string) (NodeResult, error) {
 	return res, nil
 }
 
-// Nodes yields the current state of each node of the graph, as [Run.Node] returns this state. The nodes come in the order of declaration. Statuses,
-// attempts and errors have the values at the start of the range statement. See [Run.Inside] for the nodes inside composites.
+// Nodes yields the current state of each node of the graph, in the order of declaration. Each state is as [Run.Node] returns it. Nodes reads all
+// statuses, attempts and errors at one moment: when the range statement starts. See [Run.Inside] for the nodes inside composites.
 func (r *Run) Nodes() iter.Seq[NodeResult] {
 	return func(yield func(NodeResult) bool) {
 		r.lookAround(r.ID()).each(yield)
@@ -116,8 +116,8 @@ type Inside struct {
 }
 
 // Inside returns the current nodes inside a composite, or inside a node that was expanded. These are the nodes of its running nested run or, if
-// none is running, of its last nested run. The error matches [ErrBadValue] if path leads to a node that is not a composite. Other errors are as for
-// [Run.Node].
+// none is running, of its last nested run. The error matches [ErrBadValue] if path names a node that is neither a composite nor expanded. Other
+// errors are as for [Run.Node].
 func (r *Run) Inside(path string) (Inside, error) {
 	id := r.ID()
 	r.st.Lock()
@@ -146,7 +146,7 @@ type around struct {
 	run   *Run
 	id    string // the id of the run
 	words []machine.Word
-	kept  []keptResult // the nodes whose records may change, or may be read only under the lock, in the order of declaration
+	kept  []keptResult // the results of nodes whose records may change, or must be read under the lock; in the order of declaration
 }
 
 type keptResult struct {
@@ -154,9 +154,10 @@ type keptResult struct {
 	res NodeResult
 }
 
-// lookAround copies the data that is needed to report the states of all nodes at one moment. In a run without a store, lookAround copies only the
-// word of each node that has no `extra` and that has completed or has not begun. The method `each` reads the records of completed nodes later,
-// without the lock. That is safe because the record of a terminal node does not change, unless a store fails to write the node's end.
+// lookAround copies the data that is needed to report the states of all nodes at one moment. For a node that is not decided yet, it copies only the
+// node's word. In a run without a store, it does the same for a node without an `extra` that has completed or has not begun. The method `each`
+// reads the records of these completed nodes later, without the lock. That is safe because the record of a terminal node does not change, unless a
+// store fails to write the node's end.
 func (r *Run) lookAround(id string) *around {
 	s := &r.st
 	a := &around{run: r, id: id}
@@ -242,7 +243,7 @@ func (r *Run) resultSoFar(ref machine.Ref, now int64) NodeResult {
 	return res
 }
 
-// child returns the current or last run nested in the composite, or nil.
+// child returns the current or last nested run of the composite, or nil if there is none.
 func (at place) child() *Run {
 	x := at.run.extras[at.ref]
 	if x == nil || x.comp == nil {
@@ -258,19 +259,19 @@ func (at place) child() *Run {
 // [ErrUnknownNode].
 type PathError struct {
 	Path string
-	// Within is the path of the composite in which the rest of the path names no node; empty for the graph itself.
+	// Within is the path of the innermost composite to which Path leads; empty for the graph itself. The rest of Path names no node in it.
 	Within string
-	// Reason is why the composite has no nodes to show, such as "has not begun"; empty if it has nodes.
+	// Reason says why the composite does not contain the node now, such as "has not begun" or "is at iteration 2"; empty if there are Choices.
 	Reason string
-	// Choices are the paths of the nodes in that composite or graph, in the order of declaration; empty if there is a Reason.
+	// Choices are the paths of the nodes in the composite or graph that Within names, in the order of declaration; empty if there is a Reason.
 	Choices []string
 
 	in     *Plan // the plan with the choices
 	prefix string
 }
 
-// Error names the path and states the Reason. If Reason is empty, Error suggests a similar path, and lists the choices, or the first of them if there
-// are many.
+// Error names the path and states the Reason. If Reason is empty, Error suggests a similar path and lists the choices. If there are many choices,
+// it lists only the first ones.
 func (e *PathError) Error() string {
 	if e.Reason != "" {
 		return fmt.Sprintf("%v: %s: %s %s", ErrUnknownNode, quoteID(e.Path), quoteID(e.Within), e.Reason)
@@ -290,7 +291,7 @@ func (e *PathError) complete() error {
 }
 
 // locate returns the node of a path and the run that performs the node. The caller holds the run's lock. If locate returns an error, the caller
-// calls `complete` after it has released the lock.
+// must release the lock, and then call the error's method `complete`.
 func (r *Run) locate(path string) (place, *PathError) {
 	c, rest := r, path
 	for {
@@ -306,7 +307,7 @@ func (r *Run) locate(path string) (place, *PathError) {
 }
 
 // enterPath follows the first part of a path into a nested run. It returns the nested run and the path within that run, or nil if there is no such
-// run. The path within the run of a map's items is the whole path, since the names of the items contain the map's id.
+// run. For the run of a map's items, enterPath returns the whole path, since the names of the items contain the map's id.
 func (r *Run) enterPath(path string) (*Run, string) {
 	for end := range r.plan.partEnds(path) {
 		at, part := r.composite(path[:end])
@@ -322,9 +323,9 @@ func (r *Run) enterPath(path string) (*Run, string) {
 	return nil, ""
 }
 
-// partEnds yields the positions where the first part of a path may end: a node's id, perhaps with the number of an item or an iteration. It
-// yields the path's end and each slash, but only up to the length of the longest id: a wrong path may be of any length, and must not make the
-// caller hold the run's lock for long.
+// partEnds yields the positions at which the first part of a path may end. The first part is a node's id, perhaps followed by the number of an item
+// or an iteration. The positions are the path's end and each slash, but only as far as the longest possible part reaches. So a very long wrong path
+// does not make the caller hold the run's lock for long.
 func (p *Plan) partEnds(path string) iter.Seq[int] {
 	const number = len("[9223372036854775807]")
 	return func(yield func(int) bool) {
@@ -336,7 +337,7 @@ func (p *Plan) partEnds(path string) iter.Seq[int] {
 	}
 }
 
-// composite returns the node that a part of a path names, and the text after its id: "", "[2]" or "#1".
+// composite returns the node that a part of a path names, and the text after the node's id: "", "[2]" or "#1".
 func (r *Run) composite(part string) (at place, number string) {
 	ref, ok := r.plan.Ref(part)
 	if i := strings.LastIndexAny(part, "[#"); !ok && i >= 0 {
@@ -380,9 +381,9 @@ func (r *Run) astray(path, rest string) *PathError {
 	return &PathError{Path: path, Within: strings.TrimSuffix(before, "/"), in: r.plan, prefix: before}
 }
 
-// Inputs returns the inputs of a node's step or, if the step has not begun, the inputs known so far. For a composite these are the root inputs of
-// its graph; for an item they include "item" and "index". The values are shared with the run, or copied under [CloneInputs]. Inputs returns an
-// error if the copying function panics. Other errors are as for [Run.Node].
+// Inputs returns the inputs of a node's step or, if the step has not begun, the inputs known so far. For a composite, these are the root inputs of
+// its graph. For an item of a map, they include "item" and "index". The values are shared with the run; with [CloneInputs], they are copies. Inputs
+// returns an error if the copying function panics. Other errors are as for [Run.Node].
 //
 // The result `params` contains the parameters by name, as in [Step.Params]. The result `open` lists the parameters that may still change, in
 // alphabetical order. A parameter may change if an edge to it has not delivered a value yet, or if its delivered values have not been merged yet.
@@ -516,30 +517,31 @@ type SnapshotNode struct {
 	// Output and the Value of Decision are json.RawMessage, as the run's [Codec] has encoded them. Duration is zero while the node runs. Sub is
 	// nil.
 	NodeResult
-	// Wait describes the wait of a suspended node. Choices are the answers that a gate accepts, or nil if the gate accepts any answer.
+	// Wait describes the wait of a suspended node. Choices are the answers that a waiting gate accepts. Choices is nil if the gate accepts any answer,
+	// and if [Snapshot.Nodes] gets no plan.
 	Wait    *Wait
 	Choices []string
-	// Until is the time when a backoff, a pause between two iterations or a sleep ends, see [SuspendUntil]; zero if there is none. Sleeps is true
-	// for a sleep and false for a backoff.
+	// Until is the time when a backoff, a sleep (see [SuspendUntil]) or a pause between two iterations ends; zero if there is none. Sleeps is true
+	// only for a sleep.
 	Until  time.Time
 	Sleeps bool
 	// Composite reports whether the node may contain nodes. Inside lists the nodes inside it: for a map, the items that have begun; for a loop, the
-	// nodes of the current or last iteration, but none during a pause. If Plan is nil, idle nodes are missing.
+	// nodes of the current or last iteration, but none during a pause. If Plan is nil, Inside does not contain idle nodes.
 	Composite bool
 	Inside    []SnapshotNode
 	// Items is the number of items of a map, including items that have not begun. It is 0 for other nodes, and before the map has its list.
 	Items int
-	// Prefix is the part of an inner node's path that precedes the node's id. Plan is the plan of the graph inside; nil for the items of a map, and if
-	// the plan is not known. Iteration counts from 1 in a loop, and is 0 elsewhere.
+	// Prefix is the part of an inner node's path that precedes the node's id. Plan is the plan of the graph inside; nil for a map that has its items,
+	// and if the plan is not known. Iteration counts from 1 in a loop, and is 0 elsewhere.
 	Prefix    string
 	Plan      *Plan
 	Iteration int
 }
 
-// Nodes returns the snapshot's nodes for display. If p is the plan of the run, Nodes returns all nodes of the plan, in the order of declaration. The
-// error matches [ErrGraphChanged] if the plan has another hash. If p is nil, Nodes returns only the nodes that are not idle. These nodes have no
-// Kind, Label, Tier and origins. Their Skip contains only the kind and the message. They are in the order of declaration or, if the snapshot is from
-// a store, in the order of their ids.
+// Nodes returns the snapshot's nodes for display. If p is the plan of the run, Nodes returns all nodes of the plan, in the order of declaration.
+// The error matches [ErrGraphChanged] if p has a different hash than the run's plan. If p is nil, Nodes returns only the nodes that are not idle.
+// These nodes have no Kind, Label, Tier or origins. Their Skip contains only the kind and the message. They are in the order of declaration or, if
+// the snapshot is from a store, in the order of their ids.
 func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
 	s = orZero(s)
 	if p != nil && p.Hash() != s.file.Hash {
@@ -588,7 +590,7 @@ func (l *looker) nodes(p *Plan, states []nodeState, prefix string) []SnapshotNod
 	return list
 }
 
-// addOrigins adds the nodes whose failure or cancellation reached this node.
+// addOrigins sets the kind of the node's cause, and adds the nodes whose failure or cancellation reached this node.
 func (x *SnapshotNode) addOrigins(kind CauseKind, origins []string) {
 	x.Cause.Kind = kind
 	if kind != CauseContext && kind != CauseCancelRun { // these causes have no origin
@@ -704,7 +706,7 @@ func (v *stored) shown() any {
 	return v.value
 }
 
-// errorOf returns the error of a node that failed, was aborted or was cancelled, as [NodeResult].Err has it.
+// errorOf returns the error of a node that failed, was aborted or was cancelled, for the field Err of [NodeResult].
 func (l *looker) errorOf(n *nodeState) error {
 	own := func(err error) error {
 		return &NodeError{Node: n.ID, Attempt: int(n.Attempts), Kind: n.Cause, Err: err}
@@ -776,15 +778,15 @@ func (n *nodeState) history() (list []Attempt) {
 	case Aborted, Cancelled:
 		current.Err = cmp.Or(n.Err, n.LastErr).restore()
 	}
-	// An End before Began belongs to an earlier attempt: the process ended during the current attempt, which begins again.
+	// If End is before Began, it belongs to an earlier attempt: the process ended during the current attempt, so this attempt begins again.
 	if !n.End.Before(n.Began) {
 		current.End = n.End
 	}
 	return append(list, current)
 }
 
-// The function `decided` returns a State in which the nodes of a graph have ended as recorded in the snapshot. The reasons of skips and the origins
-// of failures are read from this State.
+// The function `decided` returns a State in which the nodes of a graph have ended as recorded in the snapshot. The caller reads the reasons of
+// skips and the origins of failures from this State.
 func decided(p *Plan, states []nodeState) *machine.Locked {
 	s, setup := new(machine.Locked), byDefault[0].setup(p)
 	s.Init(&p.net, &setup)

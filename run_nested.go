@@ -11,13 +11,13 @@ import (
 // composite is the record of a composite node that has begun, or of a node that has been expanded.
 type composite struct {
 	child   *Run // the current or last nested run; nil for a loop that paused when the run was restored
-	working bool // whether a worker concludes the composite, since its nested run has ended
-	// put reports whether the run has abandoned a worker before this worker had concluded the composite. This happens when the run is being left.
-	// Another worker must then conclude the composite.
+	working bool // whether a worker is concluding the composite, whose nested run has ended
+	// put reports whether the run has abandoned the worker that was concluding the composite. This happens while the run is being left. Another worker
+	// must then conclude the composite.
 	put bool
 
-	// seen records, for a memo, which inputs the nodes inside read. It is nil if no memo needs them, and for a node that began before the run was
-	// last restored.
+	// seen records for a memo which inputs the nodes inside read. It is nil if no memo needs this record, or if the node began before the run was last
+	// restored.
 	seen *sights
 
 	past   []*Run       // for a loop with nodes that may have to be undone: the runs of earlier iterations
@@ -51,8 +51,8 @@ func (r *Run) path(ref machine.Ref) string {
 	return r.prefix + r.plan.names[ref]
 }
 
-// beginComposite begins the nested run of a composite. The parameter `seen` records, for a memo, which inputs the nodes inside read. It is nil if no
-// memo needs them.
+// beginComposite begins the nested run of a composite. The parameter `seen` records for a memo which inputs the nodes inside read. It is nil if no
+// memo needs this record.
 func (r *Run) beginComposite(step *Step, seen *sights, now int64) {
 	x := r.extra(step.ref)
 	x.comp = &composite{seen: seen}
@@ -73,7 +73,7 @@ func (r *Run) beginsInside(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagComposite) && (!r.plan.net.Is(ref, machine.FlagAdmit) || r.memoOf(ref) == nil)
 }
 
-// beginWhole begins the memo look-up for a composite. The caller holds the run's lock.
+// beginWhole begins an attempt of a composite that starts with a look-up in the memo. The caller holds the run's lock.
 func (r *Run) beginWhole(ref machine.Ref, before int32, now int64) {
 	if x := r.extras[ref]; x != nil {
 		x.comp = nil // the old x.comp belongs to the previous attempt
@@ -116,7 +116,7 @@ func (r *Run) subRun(step *Step, p *Plan) *Run {
 	return c
 }
 
-// The method `nested` makes a run that performs a composite, or the part of a composite with the given index.
+// The method `nested` makes a nested run of a composite. The parameter `index` is the number of the nested run in the composite.
 func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	if r.cfg.test != nil {
 		p = r.cfg.test.plan(p, r.plan.doubles[step.ref])
@@ -200,7 +200,8 @@ func (r *Run) setUp(c *Run) {
 	c.enter()
 }
 
-// childEnded is called when every node of a nested run is terminal. A worker concludes the composite, since concluding it may call user code.
+// childEnded is called when every node of a nested run is terminal. A worker then concludes the composite, since this may call user code. If the
+// run has a store, the store writes the end of the nested run before that.
 func (r *Run) childEnded(c *Run) {
 	if d := r.durable; d != nil && d.failed == nil {
 		d.outbox.ended = append(d.outbox.ended, c)
@@ -276,7 +277,7 @@ func (w *worker) returned() bool {
 	return w.finishAs(c, attemptResult{}, true)
 }
 
-// ofChild returns the conclusion of a composite from the ended run of its sub-graph.
+// ofChild returns the conclusion of a composite whose sub-graph was performed by the ended run c.
 func (w *worker) ofChild(c *Run) conclusion {
 	v := &c.verdict
 	if v.status == RunCompleted && c.st.AllSkipped() {
@@ -326,7 +327,8 @@ func (r *Run) input(name string) (value any, ok bool) {
 	return r.given(name, true)
 }
 
-// The method `given` returns a root input. If `noted` is set, the method also notes for a memo that the input was read: see the type sights.
+// The method `given` returns a root input. If `noted` is set and the method asks the composite around the run for the input, it also notes for a
+// memo that the input was read: see the type sights.
 func (r *Run) given(name string, noted bool) (value any, ok bool) {
 	if value, ok = r.delivers(name, noted); ok {
 		return value, true
@@ -362,8 +364,8 @@ func (r *Run) delivers(name string, noted bool) (value any, ok bool) {
 // eachInput calls f with the names of the root inputs. It may repeat a name.
 func (r *Run) eachInput(f func(name string)) { r.everyInput(true, f) }
 
-// everyInput calls f with the names of the root inputs, as eachInput does. If `noted` is set and the names come from the composite around the run,
-// everyInput also notes in r.seen, for a memo, that they were read: see the type sights.
+// everyInput calls f with the names of the root inputs. It may repeat a name. If `noted` is set and the names come from the composite around the
+// run, everyInput also notes for a memo that the run read these names: see the type sights.
 func (r *Run) everyInput(noted bool, f func(name string)) {
 	for name := range r.cfg.inputs {
 		f(name)
@@ -469,7 +471,7 @@ func (t *tree) attend(now int64) {
 			r.performUndos(now)
 		}
 		if r.outer != nil && r.concluded() && !r.isPutAway() {
-			// A worker of the outer run may from now on read r's verdict without the lock. So attend changes nothing else in r.
+			// After r.conclude, a worker of the outer run may read r's verdict without the lock. So attend then changes nothing in r.
 			r.conclude(now)
 			continue
 		}
@@ -501,7 +503,7 @@ func (r *Run) shareGroups() {
 			r.shareGroup(own, int32(i))
 		}
 	}
-	for key, g := range s.LateKeys() { // keys of nodes that were checked before the run became a tree
+	for key, g := range s.LateKeys() { // keys of nodes that were checked before the run became the root of a tree
 		r.shareTreeKey(g, key)
 	}
 }
@@ -566,8 +568,8 @@ func (r *Run) remainingAfter(ref machine.Ref) int64 {
 	return saturate.Add(longest, r.remaining)
 }
 
-// addToken records that a step of a run waits under a token. It ignores the default token, which is the node's id, since signals find such a node
-// by its path.
+// addToken records that a step of a nested run waits under a token. It does not record a token that is the id of a node, which is the default,
+// since a signal finds the node by its path.
 func (t *tree) addToken(token string, r *Run) {
 	if r.outer == nil {
 		return
@@ -597,7 +599,7 @@ func (t *tree) dropToken(token string, r *Run) {
 	}
 	list := t.tokens[token]
 	for i := t.tokenPlace(token, r); i < len(list); i++ {
-		// This is usually true for the first i, since only runs of other attempts of r's composite sort equal to r.
+		// This is usually true for the first i, since only r and the runs of other attempts of the same composite have this position.
 		if list[i] == r {
 			t.tokens[token] = slices.Delete(list, i, i+1)
 			break
@@ -608,7 +610,8 @@ func (t *tree) dropToken(token string, r *Run) {
 	}
 }
 
-// makeTree makes the run the root of a tree. It is called when a run with composites begins, or when the first node of a run is expanded.
+// makeTree makes the run the root of a tree. It is called when a run with composites begins or is restored, or when the first node of a run is
+// expanded.
 func (r *Run) makeTree() {
 	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*machine.Slots{}, nested: map[string]*Run{}}
 	t := r.tree
@@ -674,8 +677,8 @@ func (r *Run) restInside() {
 	}
 }
 
-// restAll suspends the nested runs of a run, when the run is being left and no worker runs in them. From then on even stopped nested runs begin
-// no node, since no node may take the slot that an item releases when it is suspended.
+// restAll suspends the nested runs of a run that is being left. The caller ensures that no worker runs in them. Afterwards no nested run begins a
+// node, even if it is being stopped. Otherwise the node could take the slot that an item of a map releases when the item is suspended.
 func (r *Run) restAll(now int64) {
 	if !r.nests {
 		return
@@ -711,7 +714,7 @@ func (r *Run) putAside() {
 		c.ended = r.ended
 		c.putAside()
 		c.stage, c.verdict = stageConcluded, verdict{status: RunSuspended}
-		c.st.DropChanges() // the log is closed, so the changes of nodes that became ready again since the snapshot are not logged
+		c.st.DropChanges() // the log is closed, so it must not get the changes of nodes that became ready again after the snapshot
 		c.disarmAll(true)
 		c.tree.touch(c)
 	}

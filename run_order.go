@@ -17,10 +17,10 @@ type order interface {
 	// arrived is called when a worker is about to take its first task.
 	arrived(r *Run)
 	// next returns the next task of a worker, and reports whether single.alone counts the worker while it performs the task. The method next also
-	// reaches the gates and begins the composites that precede the task. It does so in the critical section in which it takes the task, so that
-	// nothing else can change the order in which nested runs begin.
+	// reaches the gates and begins the composites that precede the task. All of this happens in one critical section, so that nothing else can change
+	// the order in which nested runs begin.
 	next(r *Run, now int64) (t machine.Task, alone, ok bool)
-	// onlyGates is called after the worker has begun the task that `next` returned, if only gates remain to be taken.
+	// onlyGates is called after the worker has begun the task that `next` returned. It is called only if nothing but gates remains to be taken.
 	onlyGates(r *Run, now int64)
 	// announce lets the State announce work, unless single.halts reports that nothing may begin now. When something may begin again, Run.dispatch
 	// calls announce again. In a tree with one slot, announce does nothing, since tree.pass announces work.
@@ -64,8 +64,8 @@ func (freeOrder) next(r *Run, now int64) (t machine.Task, alone, ok bool) {
 	return t, false, false
 }
 
-// onlyGates reaches all remaining gates in the critical section in which the worker has begun its task. Otherwise this worker and others would
-// compete later to reach them.
+// onlyGates reaches all remaining gates in the critical section in which the worker has begun its task. Otherwise several workers would compete
+// later to reach these gates.
 func (freeOrder) onlyGates(r *Run, now int64) {
 	for r.st.OnlyGates() {
 		g, ok := r.st.NextGate()
@@ -82,15 +82,16 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 
 // single is the additional state of a run with one slot, shared by its tree. Such a run orders everything that can be ordered:
 //
-//   - Go fires timers of equal time in any order. So all due alarms ring under the lock before a worker reports a result, and when any timer fires.
-//     Alarms of equal time ring in the order in which they were armed. The result of a step that returned at that time is reported after them.
+//   - Go fires timers of equal time in any order. So all due alarms ring under the lock before a worker reports a result, and whenever a timer
+//     fires. Alarms of equal time ring in the order in which they were armed. If a step returns at the time of an alarm, its result is reported
+//     after the alarm.
 //   - Composites, checks and gates that an alarm makes due need no slot. They precede the result of a step that returns at the time of
 //     the alarm: the result is put off until nothing precedes it.
-//   - When an attempt is interrupted, nothing begins before the attempt has returned or was abandoned. Without this rule, it would be random
+//   - When an attempt is interrupted, nothing begins before the attempt has returned or has been abandoned. Without this rule, it would be random
 //     whether another node begins before or after the attempt returns.
-//   - A gate that has its answer is reached at once, since its successors may need no slot. Nodes without a slot precede nodes that need one. When
-//     an item of a map waits, the next item may begin. So if the map has a limit, gates in items are also reached at once. All other gates are
-//     reached when nothing else can start.
+//   - A gate that already has its answer is reached at once, since its successors may need no slot. Nodes without a slot precede nodes that need
+//     one. When an item of a map waits, the next item may begin. So if the map has a limit, gates in items are also reached at once. All other
+//     gates are reached when nothing else can start.
 //   - While a worker evaluates something without a slot, nothing begins. For runs with composites, see also tree.
 //
 // The run's lock guards all fields except `next`.
@@ -160,7 +161,8 @@ type putOff struct {
 	goOn   bool
 }
 
-// putsOff reports whether the result of an attempt must wait. The attempt holds the only slot, and returned at the time `now`.
+// putsOff reports whether the result of an attempt must wait. The attempt holds the only slot. The parameter `now` is the time when the attempt
+// returned.
 func (r *Run) putsOff(now int64) bool {
 	return r.single != nil && r.single.rang == now && r.manual == nil && r.slotlessDue()
 }
@@ -170,7 +172,7 @@ func (r *Run) putsOff(now int64) bool {
 func (r *Run) slotlessDue() bool { return !r.isLost() && r.order().slotlessDue(r) }
 
 // putOff puts off the result of the worker's attempt, ends the worker and releases the lock. It disarms the attempt's timeout, since the attempt
-// has returned in time, no matter how long the evaluations before its result take.
+// has returned in time. The evaluations that precede its result may take any time.
 func (w *worker) putOff(c conclusion, res attemptResult, goOn bool) bool {
 	q := w.run.single
 	w.run.disarmAttempt(w.step.ref)
@@ -240,7 +242,8 @@ func (r *Run) ringDue(now int64) {
 	}
 }
 
-// rung calls the alarm's callback, unless the alarm was disarmed or its run has ended.
+// rung times out the alarm's attempt or, if there is none, calls the alarm's callback. It does nothing if the alarm was disarmed or its run has
+// ended.
 func (r *Run) rung(a *alarm, now int64) {
 	if !a.over && !r.concluded() {
 		r.end(a)
@@ -252,7 +255,7 @@ func (r *Run) rung(a *alarm, now int64) {
 	}
 }
 
-// reachEarly reaches those gates of a run with one slot that let other nodes begin: gates that have their answer or get it from a test (see
+// reachEarly reaches the gates of a run with one slot that may let other nodes begin: gates that have their answer or get it from a test (see
 // TestAuto), and gates whose wait lets another item of a map begin. The caller holds the run's lock.
 func (r *Run) reachEarly(now int64) {
 	r.st.TakeGates(func(ref machine.Ref) bool {
@@ -283,7 +286,8 @@ func (r *Run) placeInTree() []int32 {
 	return r.turn.order
 }
 
-// The method `pass` announces to a worker the first task of a tree with one slot. It reaches a gate itself if no task precedes the gate.
+// The method `pass` announces the first task of a tree with one slot, so that a worker takes the task. If no task precedes a gate, pass itself
+// reaches the gate.
 func (t *tree) pass(now int64) {
 	for !t.coming && !t.root.single.halts() {
 		switch {
@@ -306,7 +310,8 @@ func (t *tree) pass(now int64) {
 	}
 }
 
-// hasTurn reports whether the first task of a tree with one slot belongs to the run.
+// hasTurn reports whether the run may begin the first task of a tree with one slot: the task belongs to the run, nothing halts the tree, and a slot
+// is free or not needed.
 func (t *tree) hasTurn(r *Run) bool {
 	return !t.root.single.halts() && len(t.waiting) > 0 && t.waiting[0] == r && (r.turn.slotless || t.Used < t.limit)
 }
@@ -349,8 +354,8 @@ func (treeOrder) slotlessDue(r *Run) bool {
 	return q.alone > 0 || q.unwritten > 0 || t.coming || !q.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
 }
 
-// The method `queue` updates the run's position among the waiting runs. A run waits if a node of it needs a slot. In a tree with one slot, a run also
-// waits if it has a task that needs no slot.
+// The method `queue` updates the run's position among the waiting runs. A run waits if one of its ready nodes needs a slot. In a tree with one
+// slot, a run also waits if it has a task that needs no slot.
 func (t *tree) queue(r *Run) {
 	s := &r.st
 	wants := s.WantsSlot()

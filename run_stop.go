@@ -12,12 +12,12 @@ import (
 )
 
 // Cancel stops the run. Nodes that have not started are cancelled at once. The contexts of running steps are cancelled; under [Drain] the steps may
-// finish instead. Cleanup nodes and the end node are still performed. Cancelling a run that has ended does nothing. A [Request] records who
-// requests the stop, and why. Only the Request of the first call that stops the run is recorded; if that call has no Request, none is recorded.
+// finish instead. Cleanup nodes and the end node are still performed. Cancel does nothing if the run has ended. A [Request] says who stops the run,
+// and why. The run records the Request of the first call of Cancel or AbortAll. If that call has no Request, the run records none.
 //
 // If the run is at rest, Cancel posts the request in the run's store, as [Run.Signal] posts an answer. The process that continues the run then
-// cancels it. The error matches [ErrAtRest] if the store accepts no requests, [ErrStore] if the store fails, and [ErrFinished] if another process
-// has continued and ended the run. Cancel returns nil for a run that this process still performs or has ended.
+// cancels it. The error matches [ErrAtRest] if no store accepts the request, [ErrStore] if the store fails, and [ErrFinished] if
+// another process has continued and ended the run. Cancel returns nil if this process still performs the run, or has ended it.
 func (r *Run) Cancel(by ...Request) error {
 	q := asked(by)
 	if r.control(func(int64) { r.cancel(q) }) || !r.isAtRest() {
@@ -33,9 +33,9 @@ func (r *Run) cancel(q Request) {
 	r.stop(CauseCancelRun, noRef, &stopCause{ErrCancelled, context.Canceled}, r.cfg.stopMode.manner())
 }
 
-// AbortAll stops the run like Cancel, but because of a failure that the host has found. The nodes are aborted, and the run fails with err. If
-// err is nil, the run fails with [ErrAborted]. A [Request] records who requests the stop, and why, as for Cancel. AbortAll returns [ErrAtRest]
-// if the run is at rest, since stores do not keep such requests; use Cancel to stop such a run.
+// AbortAll stops the run because of a failure that the host has found. Unlike Cancel, it aborts the nodes, and the run fails with err, or with
+// [ErrAborted] if err is nil. A [Request] says who stops the run, and why, as for Cancel. If Cancel or AbortAll was called before, AbortAll ends the
+// compensations that run or back off. AbortAll returns [ErrAtRest] if the run is at rest; use Cancel to stop a run at rest.
 func (r *Run) AbortAll(err error, by ...Request) error {
 	if err = bounded(err); err == nil {
 		err = ErrAborted
@@ -63,7 +63,7 @@ func (r *Run) isAtRest() bool {
 	return r.isPutAway() && !r.isLost()
 }
 
-// CancelNode stops one node. Its dependents are aborted after it has stopped. The error matches [ErrUnknownNode] if there is no such node, and
+// CancelNode stops one node. When the node has stopped, its dependents are aborted. The error matches [ErrUnknownNode] if there is no such node, and
 // [ErrFinished] if the run has ended. It matches [ErrTransition] if the node is terminal or the end node, or if the run is pending. If the run is
 // at rest, CancelNode posts the request in the run's store or returns [ErrAtRest], like [Run.Signal].
 func (r *Run) CancelNode(id string) error {
@@ -144,7 +144,7 @@ func (r *Run) cancelNode(ref machine.Ref, now int64) error {
 	return nil
 }
 
-// control calls f with the run's lock held and applies the consequences. If the run has ended, f is not called. control reports whether it has
+// control calls f with the run's lock held and applies the consequences. If the run has ended, control does not call f. It reports whether it has
 // called f.
 func (r *Run) control(f func(now int64)) bool {
 	now := r.now()
@@ -159,7 +159,7 @@ func (r *Run) control(f func(now int64)) bool {
 }
 
 // stop stops the whole run: its nodes and the runs nested in it. It bounds the waits of cleanup nodes. The first stop determines why the run ends.
-// A later stop can only stop more nodes.
+// A later stop cannot change that, but it may stop more nodes.
 func (r *Run) stop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) {
 	if r.st.Done() || r.isLost() {
 		return
@@ -193,8 +193,8 @@ func (r *Run) rouse(now int64) {
 	r.stay(now)
 }
 
-// noteStop records the cause of a stop. It reports whether the stop reaches more nodes than earlier stops. If it does not, the caller does nothing
-// more. The reason is that each of many failed nodes may request the same stop, and only the first request should visit the nodes.
+// noteStop records the cause of a stop. It reports whether the stop reaches more nodes than earlier stops. If not, the caller does not visit the
+// nodes: many failed nodes may each request the same stop, and one visit is enough.
 func (r *Run) noteStop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) (more bool) {
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
@@ -212,8 +212,8 @@ func (r *Run) noteStop(kind CauseKind, origin machine.Ref, cause *stopCause, man
 	return true
 }
 
-// disarmStopped disarms the backoffs and waits of nodes that a stop has made terminal. Some of these are composites that ended because their nested
-// runs were stopped.
+// disarmStopped disarms the backoffs and waits of nodes that a stop has made terminal. Some of these nodes are composites: they end when their
+// nested runs are stopped.
 func (r *Run) disarmStopped() {
 	for ref, x := range r.extras {
 		if (x.backoff != nil || x.wait != nil) && r.st.Word(ref).Status().Terminal() {
@@ -222,8 +222,8 @@ func (r *Run) disarmStopped() {
 	}
 }
 
-// hurryInside is called for a run that is being stopped. In the runs nested in its cleanup composites, at every depth, hurryInside bounds the checks.
-// If nodes are held back in such a nested run because another node is suspended, hurryInside lets them start.
+// hurryInside is called when a run is being stopped. It visits the runs nested in the run's cleanup composites, at every depth. In each of them it
+// bounds the checks. If a suspended node holds other nodes back there, hurryInside lets these other nodes start.
 func (r *Run) hurryInside() {
 	for _, c := range r.children() {
 		if r.st.StoppedFor() == CauseNone || r.plan.net.Is(c.within.ref, machine.FlagCleanup) {
@@ -266,7 +266,7 @@ func (r *Run) waitEndsIn(ref machine.Ref, x *extra, d time.Duration) {
 	})
 }
 
-// callerCause returns why a caller's context has ended. It calls user code, so the caller must not hold the run's lock.
+// callerCause returns why ctx, the context of the run's caller, has ended. It calls user code, so the run's lock must not be held.
 func callerCause(ctx context.Context) *stopCause {
 	cause := &stopCause{bounded(context.Cause(ctx)), context.Canceled}
 	if ctx.Err() == context.DeadlineExceeded {
@@ -292,7 +292,7 @@ func (r *Run) isLeftByCaller() bool { return r.cfg.store != nil && !r.cfg.ctxCan
 // callerLeft returns the error of a run that was left because its caller's context ended.
 func callerLeft(cause *stopCause) error { return fmt.Errorf("%w: %w", ErrLeft, cause.err) }
 
-// stopError returns the error of the stop with this kind of cause, or nil if there was no such stop.
+// stopError returns the error of the stop with this kind of cause, or nil if no stop had this kind.
 func (r *Run) stopError(kind CauseKind) error {
 	if cause := r.stopCauses[kind]; cause != nil {
 		return cause.err
@@ -301,8 +301,8 @@ func (r *Run) stopError(kind CauseKind) error {
 }
 
 // collectStops arms the grace of the attempts that must stop. The records of their nodes, with the cause of the stop, go into the same
-// transaction as the event that caused the stop. So these nodes are also stopped if the process crashes and another process continues the run.
-// The attempts' contexts are cancelled when the lock is released.
+// transaction as the event that caused the stop. So if the process crashes and another process continues the run, it stops these nodes, too. The
+// attempts' contexts are cancelled when the lock is released.
 func (r *Run) collectStops() {
 	for _, ref := range r.st.TakeUnchecked() {
 		r.armCheck(ref, false)
@@ -311,7 +311,7 @@ func (r *Run) collectStops() {
 		r.outdated(t.Ref)
 		step := r.current(t.Ref)
 		if step == nil {
-			continue // the node is an inline node, whose test cannot be interrupted
+			continue // the node is an inline node: its test cannot be interrupted
 		}
 		x := r.extra(t.Ref)
 		cause := r.causeOf(t.Ref)
@@ -365,8 +365,8 @@ func (r *Run) endings() []stopOrder {
 	return ending
 }
 
-// halt bounds the time of an attempt that must stop. It arms the attempt's grace. If nested runs perform the attempt, halt stops these runs instead,
-// and they arm the grace of their own attempts. If the attempt is of a loop that pauses, halt interrupts the pause.
+// halt bounds the time of an attempt that must stop: it arms the attempt's grace. If a nested run performs the attempt, halt stops the nested run
+// instead, which arms the grace of its own attempts. If the node is a loop that pauses, halt interrupts the pause.
 func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
 	switch c := x.atWork(); {
 	case x.comp == nil || x.comp.working:
@@ -378,13 +378,13 @@ func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
 	}
 }
 
-// stopFor stops a nested run with the cause for which its composite is stopped.
+// stopFor stops a nested run because its composite is being stopped. The nested run gets the cause of that stop.
 func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner machine.StopManner) {
 	r.wake(r.now())
 	r.stoppedBy = kind
 	switch kind {
 	case CauseFailFast, CauseAbortAll, CauseBudget, CauseRunTimeout, CauseContext, CauseCancelRun, CauseStoreError:
-	default: // any other cause stops a single node, but the nested run needs a cause that stops a whole run
+	default: // the cause stops a single node, but the nested run needs a cause that stops a whole run
 		if kind = CauseCancelRun; r.stoppedBy.StopStatus() == Aborted {
 			kind = CauseAbortAll
 		}
@@ -394,7 +394,7 @@ func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner machine.StopManne
 	r.tree.touch(r)
 }
 
-// drainChildren applies a draining stop to the nested runs, except in cleanup composites.
+// drainChildren applies a draining stop to the nested runs, except those in cleanup composites.
 func (r *Run) drainChildren(kind CauseKind, cause *stopCause) {
 	var refs []machine.Ref
 	for ref, x := range r.extras {
@@ -420,10 +420,10 @@ func (r *Run) drainChild(ref machine.Ref, kind CauseKind, cause *stopCause) {
 	}
 }
 
-// The functions below implement Group.CancelOnFailure. A graph declares a group. Nodes of its sub-graphs that name the group are also members, at
-// every depth. A map is a member itself; its items are not.
+// The functions below implement Group.CancelOnFailure. The graph that declares a group has members of the group, and so have its sub-graphs, at
+// every depth: each node that names the group is a member. If a map is a member, its items are not.
 
-// groupFailure records that a member of a group has failed permanently. No member of the group may begin after that.
+// groupFailure records that a member of a group has failed permanently. After that, no member may begin except the cleanup nodes.
 type groupFailure struct {
 	Group string `json:"group"`
 	Node  string `json:"node"` // the path of the failed member
@@ -460,7 +460,8 @@ func (x *groupFailures) of(group string) (f groupFailure, failed bool) {
 	return f, failed
 }
 
-// The method `with` adds the failure f to x, or to a new list if x is nil, and returns the list. The result `added` is false if the group had already failed.
+// The method `with` adds the failure f to x, or to a new list if x is nil, and returns the list. The result `added` is
+// false if x already contained a failure of the group.
 func (x *groupFailures) with(f groupFailure) (_ *groupFailures, added bool) {
 	if x == nil {
 		x = &groupFailures{byName: map[string]groupFailure{}}
@@ -477,7 +478,7 @@ func (f groupFailure) err() error {
 	return fmt.Errorf("%w: node %s of group %s failed", ErrAborted, quoteID(f.Node), quoteID(f.Group))
 }
 
-// groupNamed returns the group with this name, or nil if the plan neither declares it nor contains nodes that name it.
+// groupNamed returns the group with this name. It returns nil if the plan does not declare the group and none of its nodes names the group.
 func (p *Plan) groupNamed(name string) *group {
 	if i, ok := p.groupIndex[name]; ok {
 		return &p.groups[i]
@@ -490,7 +491,7 @@ func (p *Plan) declaresGroup(name string) bool {
 	return g != nil && !g.inherited
 }
 
-// cancelsOnFailure reports whether the group with this name has CancelOnFailure. The group is declared by this graph or by a graph around it.
+// cancelsOnFailure reports whether the group with this name has CancelOnFailure. This graph or a graph around it declares the group.
 func (r *Run) cancelsOnFailure(name string) bool {
 	for ; r != nil; r = r.outer {
 		if g := r.plan.groupNamed(name); g != nil && !g.inherited {
@@ -512,9 +513,9 @@ func (r *Run) membersFailed(ref machine.Ref) {
 	}
 }
 
-// groupFailed stops the unfinished members of a group because a node of this run, or a node in one of its composites, has failed permanently. If
-// a composite around the node may be attempted again, groupFailed stops only members inside that composite. When this composite is terminal,
-// groupsFailedInside reports the failure to the other members.
+// groupFailed stops the unfinished members of a group because a member has failed permanently. The failed node is in this run or in a run nested in
+// it. If a composite around the failed node may be attempted again, groupFailed stops only the members inside that composite. When the composite
+// is terminal, groupsFailedInside stops the other members.
 func (r *Run) groupFailed(at place, f groupFailure) {
 	if !r.cancelsOnFailure(f.Group) {
 		return
@@ -545,7 +546,8 @@ func (r *Run) mayAttemptAgain(step *Step) bool {
 	return r.st.MayRetry(step.ref) && r.attemptsCounted(step) < r.plan.retryOf(step.ref, r.cfg.defaultRetry).MaxAttempts && x.timedOut != timeoutOverall
 }
 
-// stopMembers stops the unfinished members of a group, in the run and in the runs nested in it, but not composites around the failed node.
+// stopMembers stops the unfinished members of a group, in the run and in the runs nested in it. It does not stop cleanup nodes, or a composite that
+// contains the failed node.
 func (r *Run) stopMembers(at place, f groupFailure) {
 	around, origin := at.in(r), noRef
 	if at.run == r && r.st.Word(at.ref).Status() == Failed {
@@ -570,7 +572,8 @@ func (r *Run) stopMembers(at place, f groupFailure) {
 	}
 }
 
-// childrenNaming returns the nested runs with members of a group, in the order of their composites. A graph around these runs declares the group.
+// childrenNaming returns the nested runs that contain members of a group, in the order of their composites. A graph around these runs declares the
+// group.
 func (r *Run) childrenNaming(group string) (list []*Run) {
 	lent := r.lends[group]
 	if r.items != nil {
@@ -591,15 +594,15 @@ func (r *Run) childrenNaming(group string) (list []*Run) {
 	return list
 }
 
-// setFailedGroups records which groups have failed. The caller holds the run's lock, or the run has not begun.
+// setFailedGroups records which groups have failed. The caller holds the run's lock unless the run has not begun.
 func (r *Run) setFailedGroups(failed *groupFailures) {
 	if failed != r.failedGroups {
 		r.rare().failedGroups = failed
 	}
 }
 
-// lend records that a node has been expanded into a graph whose nodes name a group. It records this in the node's run and in the runs around it, up
-// to the run whose graph declares the group.
+// lend records that a node was expanded into a graph with members of a group. It records this in the node's run and in the runs around it, up to the
+// run whose graph declares the group.
 func (r *Run) lend(group string, ref machine.Ref) {
 	for {
 		if r.lends == nil {
@@ -650,7 +653,7 @@ func (r *Run) stopMember(m machine.Ref, origin machine.Ref, err error) {
 	}
 }
 
-// stopLateMembers stops the members of groups that failed before the nested run began.
+// stopLateMembers is called when a nested run begins. If a group has already failed, stopLateMembers stops its members in the nested run.
 func (r *Run) stopLateMembers() {
 	for _, name := range r.plan.lacks {
 		for o := r; o != nil; o = o.outer {
@@ -665,7 +668,7 @@ func (r *Run) stopLateMembers() {
 	}
 }
 
-// interruptUndos interrupts the running compensations in the given runs of a tree that is being left.
+// interruptUndos interrupts the running compensations in the given runs, because the outermost run is being left or has lost its store.
 func interruptUndos(runs []*Run, cause *stopCause) {
 	for _, r := range runs {
 		if r.undo == nil {
@@ -679,7 +682,7 @@ func interruptUndos(runs []*Run, cause *stopCause) {
 	}
 }
 
-// interruptUndoing interrupts the running compensations of a run that is being left.
+// interruptUndoing interrupts the running compensations in a run that is being left, and in its nested runs.
 func (r *Run) interruptUndoing() {
 	if r.leaving && r.undo != nil {
 		interruptUndos(append(r.descendantsOf(), r), &stopCause{ErrLeft, context.Canceled})
@@ -731,8 +734,8 @@ func (r *Run) restUndos() {
 	}
 }
 
-// abortUndos ends the running compensations, on the second request to stop the run. It reports whether there were any. Compensations that have
-// not begun fail when it is their turn.
+// abortUndos is called by AbortAll. If Cancel or AbortAll was called before, abortUndos ends the compensations that run or back off, and reports
+// whether there were any. Compensations that have not begun fail when it is their turn.
 func (r *Run) abortUndos(err error) bool {
 	if r.requests++; r.requests < 2 {
 		return false
@@ -742,14 +745,14 @@ func (r *Run) abortUndos(err error) bool {
 		return false
 	}
 	r.outdate()
-	// If an attempt of a composite has failed, the run around the composite lists the undos inside that attempt in its field undo.active. So this run
-	// is among `runs` even if it undoes none of its own nodes.
+	// When an attempt of a composite has failed, the compensations inside that attempt are listed in undo.active of the run around the composite. So
+	// `runs` must include this outer run even if it undoes none of its own nodes.
 	runs := slices.DeleteFunc(append(r.descendantsOf(), r), func(of *Run) bool { return of.undo == nil })
 	r.endUndos(runs, &stopCause{err, context.Canceled})
 	return true
 }
 
-// endUndos ends the compensations that run or back off in the given runs of the tree. Compensations that have not begun fail when it is their turn.
+// endUndos ends the compensations in the given runs of the tree that run or back off. Compensations that have not begun fail when it is their turn.
 func (r *Run) endUndos(runs []*Run, stop *stopCause) {
 	r.undo.abort = stop
 	for _, of := range runs {
@@ -759,7 +762,7 @@ func (r *Run) endUndos(runs []*Run, stop *stopCause) {
 				continue
 			}
 			u.leave()
-			u.run.st.ContinueUndo(u.ref) // the undo of this node gets its turn at once, and fails
+			u.run.st.ContinueUndo(u.ref) // this node's compensation gets its turn at once, and fails
 			if r.tree != nil {
 				r.tree.touch(u.run)
 			}

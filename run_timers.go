@@ -19,7 +19,7 @@ const (
 	timeoutOverall
 )
 
-// disarmAll disarms the alarms of the nodes when the run ends. If `rests` is true, the run ends at rest. Then disarmAll also disarms the alarms for
+// disarmAll disarms the alarms of the nodes when the run ends. If `rests` is true, the run ends at rest, and disarmAll also disarms the alarms for
 // OverallTimeout, for the deadlines of waits and for the backoffs of compensations.
 func (r *Run) disarmAll(rests bool) {
 	for ref, x := range r.extras {
@@ -35,7 +35,7 @@ func (r *Run) disarmAll(rests bool) {
 }
 
 // bell rings the alarms of a run and its nested runs with one timer. The timer may fire before any alarm is due, since the timer is not reset
-// when an alarm is disarmed. If a Coordinator drives a run, the run has a bell only if it has one slot. The run's lock guards the bell.
+// when an alarm is disarmed. Under a Coordinator, only a run with one slot has a bell. The run's lock guards the bell.
 type bell struct {
 	alarms due.Queue[*alarm] // the armed alarms
 	timer  *time.Timer
@@ -43,7 +43,7 @@ type bell struct {
 	coming int   // the number of calls of ring that are scheduled or running
 }
 
-// bellOfAll returns the bell of the outermost run. If there is none, bellOfAll creates one.
+// bellOfAll returns the bell of the outermost run, and creates it if there is none.
 func (r *Run) bellOfAll() *bell {
 	root := r.outermost()
 	if root.bell == nil {
@@ -91,7 +91,7 @@ func (r *Run) ring() {
 	r.release(now)
 }
 
-// silence stops the timer, which is no longer needed. It returns false while a call of ring is scheduled or running.
+// silence stops the timer of the bell. It returns false as long as a call of ring is scheduled or running.
 func (b *bell) silence() bool {
 	if b == nil || b.timer == nil {
 		return true
@@ -103,8 +103,8 @@ func (b *bell) silence() bool {
 	return b.coming == 0
 }
 
-// alarm is an armed callback. The embedded Entry is the alarm's entry in the bell. Its field Due is the time when the alarm rings, in ns since
-// the run's start.
+// alarm is an armed callback. The embedded Entry is the alarm's entry in the bell. Entry.Due is the time when the alarm rings, in ns since the
+// run's start.
 type alarm struct {
 	due.Entry
 	run    *Run
@@ -112,12 +112,12 @@ type alarm struct {
 	step   *Step           // for the Timeout of an attempt: the Step of that attempt; otherwise nil
 	lasts  time.Duration   // the attempt's Timeout
 	timer  timer           // for a run that a Coordinator drives; otherwise nil
-	stored *wake           // nil if the store need not record the alarm
+	stored *wake           // the alarm's entry in the queue of the alarms that the store records; nil if the store need not record the alarm
 	over   bool            // whether the alarm has rung or was disarmed
 }
 
-// The method `after` arms an alarm. Unless the alarm is disarmed earlier, it calls f after the duration d, with the run's lock held. The run does not
-// end while an alarm is armed.
+// The method `after` arms an alarm. Unless the alarm is disarmed earlier, it calls f after the duration d, with the run's lock held. While an alarm
+// is armed, Wait does not return.
 func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
 	a := &alarm{run: r, ring: f}
 	now := r.now()
@@ -150,7 +150,7 @@ func (a *alarm) arm(at, now int64) {
 	})
 }
 
-// callback calls f with the run's lock held and applies the consequences. If the run has ended, f is not called.
+// callback calls f with the run's lock held and applies the consequences. If the run has ended, callback does not call f.
 func (r *Run) callback(f func(now int64)) {
 	now := r.now()
 	s := &r.st
@@ -170,7 +170,7 @@ func (r *Run) end(a *alarm) {
 }
 
 // disarm stops the alarm *t, if there is one, and sets *t to nil. Under a Coordinator, the alarm's timer may already have fired. Then the timer's
-// callback still runs, but ignores the alarm, which is over. The callback does not use *t, which may already be the next alarm.
+// callback still runs, but it ignores the alarm because the alarm is over. The callback does not read *t, since *t may by then be another alarm.
 func (r *Run) disarm(t **alarm) {
 	a := *t
 	if a == nil {
@@ -204,9 +204,9 @@ func (r *Run) disarmAttempt(ref machine.Ref) {
 	}
 }
 
-// doze leaves a served run that has nothing to do for longer than config.restAfter. It reports whether it has left the run. The run continues,
-// here or in another process, when its first alarm is due. doze is called after every change of the run or of a nested run. The caller holds the
-// run's lock.
+// doze leaves a served run that will have nothing to do for longer than config.restAfter. It reports whether it has left the run. When the run's
+// first alarm is due, the run continues, here or in another process. doze is called after every change of the run or of a nested run. The caller
+// holds the run's lock.
 func (r *Run) doze(now int64) bool {
 	d, after := r.durable, r.cfg.restAfter
 	if after == 0 || d == nil || r.leaving || r.stage != stageRunning || r.workers > 0 || r.tree != nil && r.tree.workers > 0 || d.alarms.Len() == 0 {
@@ -216,8 +216,8 @@ func (r *Run) doze(now int64) bool {
 	if saturate.Add(due, -now) <= int64(after) || d.writing || d.hasWork() || d.inbox.isBusy() || r.st.StoppedFor() != CauseNone || r.st.HasNext() || !r.onlyWaits() {
 		return false
 	}
-	// The run is left only if the store has recorded all armed alarms. An alarm that the store has not recorded belongs to an attempt, or would start
-	// anew when the run continues.
+	// The run is left only if d.alarms contains all armed alarms, so that the store records when the run must continue. Any other alarm belongs to an
+	// attempt, or its full duration would begin again when the run continues. The run's buckets of tokens must also be full at the first alarm.
 	armed := 0 // the number of armed alarms
 	for _, of := range append(r.descendants(), r) {
 		if armed += int(of.timers); !of.st.TokensBack(due) {
@@ -235,8 +235,8 @@ func (r *Run) doze(now int64) bool {
 	return true
 }
 
-// onlyWaits reports whether the run and its nested runs only wait. Some running composites only wait: loops that pause, and composites whose nested
-// run only waits but is not suspended. onlyWaits passes their number to HasWork, which does not count them as work.
+// onlyWaits reports whether the run and its nested runs only wait. Two kinds of running composites only wait: loops that pause, and composites with a
+// nested run that only waits but is not suspended. onlyWaits passes their number to HasWork, so that HasWork does not count them as work.
 func (r *Run) onlyWaits() bool {
 	waits := r.pausing()
 	var inside []*Run
@@ -254,8 +254,8 @@ func (r *Run) onlyWaits() bool {
 	return !r.st.HasWork(waits)
 }
 
-// awaitToken arms an alarm for the time when the next token is due, if a node of the run or of a nested run waits for a token. The caller holds the
-// run's lock and is about to release it.
+// awaitToken arms an alarm if a node of the run or of a nested run waits for a token. The alarm rings when the next token is due. The caller holds
+// the run's lock and is about to release it.
 func (r *Run) awaitToken(now int64) {
 	due, ok := r.st.NextToken()
 	switch {
@@ -282,7 +282,7 @@ func (r *Run) tokenComes(due, now int64) {
 
 func (r *Run) armGrace(step *Step, x *extra) {
 	if x.grace != nil {
-		return // the step was interrupted earlier, and is now being stopped
+		return // the attempt was interrupted earlier, and is now being stopped; its grace is already armed
 	}
 	r.graceEnds(step, x, r.cfg.cancelGrace)
 }
@@ -292,13 +292,14 @@ func (r *Run) graceEnds(step *Step, x *extra, d time.Duration) {
 	x.grace = r.after(d, func(now int64) { r.abandon(step, now) })
 }
 
-// armTimeouts arms the timeouts of an attempt that begins, or of the fallback of an attempt.
+// armTimeouts arms the timeouts of an attempt, or of its fallback: see armTimeout and armOverall.
 func (r *Run) armTimeouts(n *node, step *Step, fallback bool, now int64) {
 	r.armTimeout(n, step, fallback, now)
 	r.armOverall(n, step, fallback)
 }
 
-// armTimeout arms the timeout of an attempt before its step is called.
+// armTimeout arms the Timeout of an attempt before its step is called. A fallback has no Timeout. CleanupTimeout bounds the attempts and the fallback
+// of a cleanup node, even if the node has no Timeout.
 func (r *Run) armTimeout(n *node, step *Step, fallback bool, now int64) {
 	timeout := max(n.Timeout, 0)  // NoTimeout is negative
 	if fallback || n.Map != nil { // the Timeout of a map bounds each item
@@ -316,7 +317,7 @@ func (r *Run) armTimeout(n *node, step *Step, fallback bool, now int64) {
 }
 
 // unspent is the remaining Timeout of an attempt whose step has returned a graph. While the attempt waits for room in the outbox, its Timeout is
-// suspended. The nested run gets the remaining time.
+// suspended. After that, the remaining time bounds the nested run.
 type unspent struct {
 	left  int64
 	lasts time.Duration // 0 without a Timeout
@@ -337,7 +338,7 @@ func (r *Run) armUnspent(step *Step, u unspent, now int64) {
 	}
 }
 
-// armOverall arms the OverallTimeout of a node, unless an earlier attempt has armed it.
+// armOverall arms the OverallTimeout of a node, unless an earlier attempt has armed it or a fallback begins.
 func (r *Run) armOverall(n *node, step *Step, fallback bool) {
 	if n.OverallTimeout == 0 {
 		return
@@ -350,7 +351,7 @@ func (r *Run) armOverall(n *node, step *Step, fallback bool) {
 	}
 }
 
-// timeOut stops an attempt whose timeout has passed. The attempt has failed, whatever its step returns later.
+// timeOut stops an attempt whose timeout has passed. The attempt fails, whatever its step returns later.
 func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Duration, now int64) {
 	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x.timedOut == timeoutOverall {
 		return
@@ -359,8 +360,8 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 		x.overdue = x.overdue || scope == timeoutOverall
 		return
 	}
-	// The run may be suspended by now: a run that is being left is suspended when none of its workers runs a step (see rest), and a loop that pauses
-	// has no worker. This alarm can ring until the last record of the run is written. If it rings, the run continues.
+	// The run may already be suspended. A run that is being left is suspended when it has no worker (see rest), and a loop that pauses has no worker.
+	// Until the last record of the run is written, this alarm can ring and make the run continue.
 	r.wake(now)
 	if x.timedOut == timeoutNone {
 		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
@@ -370,7 +371,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 	r.orderStop(step, &stopCause{ErrTimeout, context.DeadlineExceeded})
 }
 
-// overallTimeOut ends a node whose attempts together have taken too long.
+// overallTimeOut ends a node that has exceeded its OverallTimeout, or, in a stopped run, a cleanup node whose wait has exceeded CleanupTimeout.
 func (r *Run) overallTimeOut(ref machine.Ref, x *extra, timeout time.Duration, now int64) {
 	if step := r.current(ref); step != nil {
 		r.timeOut(step, x, timeoutOverall, timeout, now)
@@ -391,7 +392,7 @@ func (r *Run) overallTimeOut(ref machine.Ref, x *extra, timeout time.Duration, n
 	r.react(ref, false)
 }
 
-// abandon ends an attempt whose step ignores its context: the node ends, and its slot becomes free. The late result of the step will be dropped,
+// abandon ends an attempt whose step has not returned within its grace. The attempt's slot becomes free. The run drops a later result of the step,
 // because the node's record no longer names the attempt's Step.
 func (r *Run) abandon(step *Step, now int64) {
 	ref := step.ref
@@ -407,7 +408,8 @@ func (r *Run) abandon(step *Step, now int64) {
 		return
 	}
 	r.manual.lapse(step)
-	// If the run is being left, the node begins again when the run continues. So the run's snapshot must not call the node abandoned.
+	// If the attempt was interrupted because the run is being left, the node begins again when the run continues. So the snapshot must not say that the
+	// node was abandoned.
 	left := r.cutShort(step, x, &c) && r.leaving
 	x.Abandoned = !left
 	r.leftBehind(ref)
@@ -425,7 +427,7 @@ func (r *Run) abandon(step *Step, now int64) {
 	r.settle(step, c, now)
 }
 
-// leftBehind records that the run no longer waits for the goroutine of a node.
+// leftBehind records that the run no longer waits for the goroutine that performs a node.
 func (r *Run) leftBehind(ref machine.Ref) {
 	x := r.remark()
 	x.abandoned = append(x.abandoned, ref)
@@ -440,15 +442,15 @@ func (r *Run) leftBehind(ref machine.Ref) {
 	}
 }
 
-// armCheck makes the run abandon a check that does not return in time. If cleanup is set, the check may take CleanupTimeout. Otherwise its node
-// was stopped or the run is being left, and the check may take CancelGrace. armCheck uses a timer instead of an alarm, since the timer must fire
-// even after everything else has ended.
+// armCheck makes the run abandon a check that does not return in time. If `cleanup` is true, the check may take CleanupTimeout. Otherwise the check's
+// node was stopped or the run is being left, and the check may take CancelGrace. armCheck uses a timer instead of an alarm, since the timer must
+// fire even after everything else has ended.
 func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 	e := r.checks[ref]
 	if e == nil || e.grace != nil && (cleanup || !e.cleanup) {
 		return
 	}
-	if e.grace != nil && e.grace.Stop() { // a stop has now also reached the cleanup node that is being checked
+	if e.grace != nil && e.grace.Stop() { // the node is a cleanup node, and a stop has now reached it
 		r.timers--
 	}
 	d := r.cfg.cancelGrace
@@ -461,8 +463,7 @@ func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 		r.st.Lock()
 		r.timers--
 		stopped := !r.st.Word(ref).Is(machine.WordChecking)
-		// If the run is not being left, the node was not stopped, and the timer is not for a cleanup node, then the run was being left when the timer
-		// was started, but it has stayed.
+		// If the timer was started because the run was being left, and the run has stayed since, the timer does nothing.
 		if r.checks[ref] == e && (r.leaving || stopped || cleanup) {
 			r.abandonCheck(ref, e)
 			if cleanup && !stopped {
@@ -482,8 +483,8 @@ func (r *Run) boundChecks() {
 	}
 }
 
-// abandonCheck abandons a check that does not return; a late result will be dropped. If the node was stopped, it has already ended. If the time
-// of a cleanup node's check has passed, the caller settles the check as timed out. Otherwise the run is being left: the node still needs its
+// abandonCheck abandons a check that does not return. A late result is dropped. There are three cases. A node that was stopped has already ended. If
+// a cleanup node's check has taken too long, the caller settles the check as timed out. Otherwise the run is being left: the node still needs its
 // check, but no worker begins one now.
 func (r *Run) abandonCheck(ref machine.Ref, e *evaluation) {
 	e.abandoned = true
@@ -495,7 +496,8 @@ func (r *Run) abandonCheck(ref machine.Ref, e *evaluation) {
 	}
 }
 
-// disarmNode stops the timers of a node that is terminal or whose attempt has returned.
+// disarmNode disarms the Timeout, the grace and the backoff of a node. If the node is terminal, disarmNode also disarms the OverallTimeout and ends
+// the wait.
 func (r *Run) disarmNode(ref machine.Ref) {
 	r.disarmAttempt(ref)
 	if x := r.extras[ref]; x != nil {
@@ -511,7 +513,7 @@ func (r *Run) disarmNode(ref machine.Ref) {
 // timer is a [time.Timer] or a manualTimer.
 type timer interface{ Stop() bool }
 
-// startTimer starts a timer that calls f after the duration d, on a separate goroutine. Under a Coordinator, the Coordinator calls f when its clock
+// startTimer starts a timer that calls f on a separate goroutine after the duration d. Under a Coordinator, the Coordinator calls f when its clock
 // has advanced by d. The caller holds the run's lock.
 func (r *Run) startTimer(d time.Duration, f func()) timer {
 	if h := r.manual; h != nil {
@@ -530,9 +532,9 @@ func (r *Run) wallClock() time.Time {
 	return time.Now()
 }
 
-// RetryNow ends the backoff of a node: its next attempt is ready at once. path is as for [Run.Node]. RetryNow returns a [*PathError] if path
-// names no node. The error matches [ErrTransition] if the node is not in a backoff, [ErrFinished] if the run has ended, and [ErrAtRest] if the
-// run is at rest.
+// RetryNow ends the backoff of a node, so that the node is ready for its next attempt at once. path names the node as in [Run.Node]. RetryNow returns
+// a [*PathError] if path names no node. The error matches [ErrTransition] if the node is not in a backoff, [ErrFinished] if the run has ended, and
+// [ErrAtRest] if the run is at rest.
 func (r *Run) RetryNow(path string) error {
 	var lost *PathError
 	err := ErrFinished

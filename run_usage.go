@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Usage contains the amounts that steps have used, by names that the host chooses, for example tokens, machine seconds or cents. See [Step.Use].
+// Usage maps names to the amounts that steps have used. The host chooses the names, for example tokens, machine seconds or cents. See [Step.Use].
 type Usage map[string]float64
 
 // The names under which [Step.Tokens] adds tokens to the usage.
@@ -25,9 +25,9 @@ const (
 // ErrBudget is matched by the error of a run that its [Budget] has stopped.
 var ErrBudget = errors.New("over budget")
 
-// Budget stops the run, like [Run.AbortAll] but with [CauseBudget], when check returns an error or panics. The run's error wraps [ErrBudget] and
-// the error of check. [Step.Use] calls check after each amount that it adds, so calls of check from concurrent steps may overlap. The argument of
-// check is the usage of the run so far, including the usage before the run was last continued. check may keep and change this map.
+// Budget stops the run when check returns an error or panics. The stop is like [Run.AbortAll], but has the cause [CauseBudget]. The run's error wraps
+// [ErrBudget] and the error of check. [Step.Use] calls check after each amount that it adds, so calls of check from concurrent steps may overlap. The
+// argument of check is the usage of the run so far, including the usage before the run was last continued. check may keep and change this map.
 func Budget(check func(Usage) error) Option {
 	return optionFunc(func(c *config) error {
 		if check == nil {
@@ -44,11 +44,11 @@ const (
 	maxUsageNames = 100
 )
 
-// Use adds an amount to the usage of the node, over all its attempts, under a name that the host chooses. The amount counts for the node, for the
-// composites around it, and for the run, whether or not the attempt succeeds: see [Result.Usage], [NodeResult] and [Budget]. In a durable run it
-// is written when the attempt ends; if the process dies during the attempt, the attempt's amounts are lost. The amount must not be negative. The
-// name must not be empty, must be UTF-8, and has at most 100 bytes; a run uses at most 100 names. Use ignores an amount or a name that breaks
-// these rules, and logs a warning for the node. After the attempt has ended, Use does nothing.
+// Use adds an amount to the usage of the node under a name that the host chooses. The usage sums up all attempts of the node. The amount counts for
+// the node, for the composites around it, and for the run, whether or not the attempt succeeds: see [Result.Usage], [NodeResult] and [Budget]. A
+// durable run writes an attempt's amounts when the attempt ends. If the process dies during the attempt, these amounts are lost. The amount must be
+// finite and not negative. The name must be UTF-8 of 1 to 100 bytes. A run uses at most 100 names. If a call breaks one of these rules, Use ignores
+// it and logs a warning for the node. After the attempt has ended, Use does nothing.
 func (s *Step) Use(name string, amount float64) {
 	if s.given() != nil {
 		if to, is := s.reporter().(interface {
@@ -72,8 +72,8 @@ func (s *Step) Tokens(input, output int) {
 	s.run.use(s.known(), UsageOutputTokens, float64(output))
 }
 
-// Usage returns the usage of the run so far, including running attempts and the time before the run was last continued. The caller owns the map.
-// Usage returns nil if nothing was used.
+// Usage returns the usage of the run so far. It includes the usage of running attempts, and the usage before the run was last continued. The caller
+// owns the map. Usage returns nil if nothing was used.
 func (r *Run) Usage() Usage {
 	r = r.outermost()
 	r.st.Lock()
@@ -84,8 +84,8 @@ func (r *Run) Usage() Usage {
 	return nil
 }
 
-// Usage returns the usage of the run's steps, by name, including the time before the run was last continued. It returns nil if nothing was used.
-// For a nested run it returns the usage of the outermost run.
+// Usage returns the usage of the run by name. It includes the usage before the run was last continued. It returns nil if nothing was used. The Result
+// of a nested run returns the usage of the outermost run.
 func (r *Result) Usage() Usage {
 	if !r.hasRun() {
 		return nil
@@ -93,7 +93,7 @@ func (r *Result) Usage() Usage {
 	return r.run.Usage()
 }
 
-// Usage returns the usage of the run in attempts that had ended when the snapshot was taken, by name. It returns nil if nothing was used.
+// Usage returns the usage of the run by name, without the attempts that were running when the snapshot was taken. It returns nil if nothing was used.
 func (s *Snapshot) Usage() Usage {
 	if s == nil {
 		return nil
@@ -105,7 +105,7 @@ func (s *Snapshot) Usage() Usage {
 	return sum
 }
 
-// UsageByKind returns the usage of the steps in ended attempts, by the kinds of their nodes.
+// UsageByKind returns the usage of the run by the kinds of its nodes, without running attempts.
 func (r *Result) UsageByKind() map[string]Usage {
 	if !r.hasRun() {
 		return nil
@@ -128,13 +128,13 @@ func cloneUsages(by map[string]Usage) map[string]Usage {
 }
 
 // runUsage is the usage of a run. The field `live` includes running attempts. The field `by` is the usage of ended attempts, by the kinds of their
-// nodes. Only `by` is stored. So an attempt that is repeated after a crash counts only once.
+// nodes. The store gets only `by`. So if an attempt is repeated after a crash, its usage counts once.
 type runUsage struct {
 	live Usage
 	by   map[string]Usage
 }
 
-// The method `ended` returns the usage in ended attempts, in a new map.
+// The method `ended` returns the usage of ended attempts in a new map.
 func (x *runUsage) ended() (sum Usage) {
 	for _, used := range x.by {
 		sum = plus(sum, used)
@@ -142,7 +142,7 @@ func (x *runUsage) ended() (sum Usage) {
 	return sum
 }
 
-// spent is the usage of a node in ended attempts. It is immutable.
+// spent is the usage of a node, without a running attempt. It is immutable.
 type spent struct {
 	Own    Usage `json:"own,omitempty"`
 	Inside Usage `json:"inside,omitempty"` // usage of the nodes inside a composite
@@ -179,7 +179,7 @@ func plus(a, b Usage) Usage {
 	return sum
 }
 
-// The method `use` adds an amount to the usage of the run and of the node. The attempt s has reported this amount.
+// The method `use` adds an amount that the attempt s reports to the usage of the run and of the attempt. See fold for the usage of the node.
 func (r *Run) use(s *Step, name string, amount float64) {
 	if amount == 0 {
 		return
@@ -236,8 +236,8 @@ func (r *Run) usage() *runUsage {
 }
 
 // fold adds the usage of an attempt to the usage of the node, of the composites around it, and of the run. It also copies the attempt's labels
-// into the run's labels. It is called when the attempt ends, so that usage and labels are stored together with the attempt's end. For a
-// compensation, it is called as soon as the compensation reports an amount or a label. The caller holds the run's lock.
+// into the run's labels. fold is called when the attempt ends, so that usage and labels are stored together with the attempt's end. During a
+// compensation, fold is called as soon as the compensation reports an amount or a label. The caller holds the run's lock.
 func (r *Run) fold(ref machine.Ref) {
 	x := r.extras[ref]
 	if x != nil && x.labels != nil {
@@ -277,20 +277,20 @@ func (r *Run) usages() map[string]Usage {
 	return nil
 }
 
-// restoreUsage restores the usage from before the run was continued.
+// restoreUsage restores the usage that the run had before it was continued.
 func (r *Run) restoreUsage(by map[string]Usage) {
 	for kind, used := range by {
 		total := r.usage()
 		total.by[kind], total.live = maps.Clone(used), plus(total.live, used)
 	}
 	if d := r.durable; d != nil && len(by) > 0 {
-		// Stores keep the sum of all kinds for lists of runs. An older version, which wrote no such sum, may have stored the run. So the next
+		// Stores keep the sum over all kinds, for lists of runs. If an older version of kahn has stored the run, the sum is missing. So the next
 		// transaction stores the sum.
 		d.stale = true
 	}
 }
 
-// restoreTokens converts the token counts in a file of an older version to a usage.
+// restoreTokens converts a node's token counts, from a file of an older version, to a usage.
 func (r *Run) restoreTokens(ref machine.Ref, x *extra) {
 	if x.Tokens == [2]int{} {
 		return
@@ -318,7 +318,7 @@ const (
 )
 
 // SetLabel sets a label of the run, like [Describe] at the run's start. It replaces an earlier label with this name. [store.Admin] lists runs by
-// their labels. In a durable run, the commit that records the end of the attempt also writes the label, however the attempt ends. If the process
+// their labels. A durable run writes the label in the commit that records the end of the attempt, however the attempt ends. If the process
 // dies during the attempt, the label is lost. The label stays when the run continues or is redriven; a fork has its own labels. A run on
 // Temporal keeps the label in its history, and sets no search attribute.
 //
@@ -376,7 +376,8 @@ func (r *Run) addLabels(labels map[string]string) {
 	}
 }
 
-// labels returns the labels of the run: the host's labels, and the labels that steps have set. The caller holds the run's lock.
+// labels returns the labels of the run: the host's labels and those of the steps. If both have set a name, the step's label counts. The caller holds
+// the run's lock.
 func (r *Run) labels() map[string]string {
 	var given map[string]string
 	if r.cfg.spec != nil {
@@ -392,7 +393,7 @@ func (r *Run) labels() map[string]string {
 	return all
 }
 
-// Labels returns the labels of the run, see [Describe] and [Step.SetLabel], or nil if there are none. The caller owns the map.
+// Labels returns the labels of the run, or nil if there are none: see [Describe] and [Step.SetLabel]. The caller owns the map.
 func (r *Run) Labels() map[string]string {
 	r = r.outermost()
 	r.st.Lock()

@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. The run's lock guards the list. Each wait is
-// named in at most one event run.status.changed.
+// waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. The run's lock guards the list. At most one event
+// run.status.changed names a given wait.
 type waits struct {
 	total int
 	began []place // the nodes that began to wait after the last event run.status.changed; some of them may no longer wait
@@ -42,7 +42,7 @@ func (r *Run) waiters() *waits {
 	return r.waits
 }
 
-// beganToWait records that a node of the run waits.
+// beganToWait records that a node of the run has begun to wait.
 func (r *Run) beganToWait(ref machine.Ref) {
 	r.depends()
 	if r.log == nil {
@@ -62,8 +62,8 @@ func (r *Run) endedWait() {
 	}
 }
 
-// keptWaits are the waiting nodes inside a node that was expanded before the run was continued. They are used until the node's graph is known
-// again.
+// keptWaits are the waiting nodes inside an expanded node. The node was expanded before the run was continued. Its keptWaits are used until its graph
+// is known again.
 type keptWaits struct {
 	place
 	told  bool // whether an event has named the waiting nodes
@@ -99,7 +99,7 @@ func (x *waits) keep(at place) {
 	x.lent = append(x.lent, k)
 }
 
-// drop removes the waits inside a node whose graph is known again. It reports whether an event has named these waits.
+// drop removes the waits inside a node because the node's graph is known again. It reports whether an event has named these waits.
 func (x *waits) drop(at place) (told bool) {
 	k := x.keptAt[at]
 	if k == nil {
@@ -114,7 +114,7 @@ func (x *waits) drop(at place) (told bool) {
 	return k.told
 }
 
-// lend records that a snapshot shares the states of the nodes inside a node. From then on these states must not change.
+// lend records that a snapshot shares the states of the nodes inside an expanded node. After that, the run must not change these states.
 func (x *waits) lend(at place) {
 	if k := x.keptAt[at]; k != nil && k.owned {
 		k.owned = false
@@ -167,7 +167,7 @@ func (at place) compare(other place) int {
 	return cmp.Or(cmp.Compare(next(a, at), next(b, other)), cmp.Compare(len(a), len(b)))
 }
 
-// tellStatus logs a change of the run's status. The run must be an outermost run.
+// tellStatus logs a change of the run's status, with the new waits. The run must be an outermost run.
 func (r *Run) tellStatus(from, to RunStatus, now int64) {
 	if r.log == nil {
 		return
@@ -194,16 +194,16 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 var ErrSignalConflict = errors.New("the id of the signal was used with another value")
 
 // Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is called again. gate is the node's id, its
-// path if it is in a composite, or the token that the step passed to Suspend. A gate may be answered before the run reaches it. A value that is a
-// [Decision] also names who has answered. A signal whose Decision has an ID may be repeated. For a durable run, Signal returns when the answer is
-// stored. ctx bounds only this wait: if ctx ends first, Signal returns an error that wraps the cause, and the store may get the answer later.
+// path if it is in a composite, or the token that the step passed to Suspend. A gate may be answered before the run reaches it. If
+// the value is a [Decision], it also says who has answered; if the Decision has an ID, the signal may be repeated. For a durable run, Signal returns
+// when the answer is stored. If ctx ends before that, Signal returns an error that wraps the cause, and the store may still get the answer.
 //
 // The error matches [ErrAnswered] for a second answer, [ErrUnknownGate] if gate names neither a gate nor a waiting step, and [ErrTransition] if the
 // node was stopped or skipped. It matches [ErrNotEncodable] if the run's [Encoding] cannot encode the value, [ErrSignalConflict] if the ID was used
 // with another value, [ErrBadValue] if the ID is not UTF-8, and [ErrFinished] if the run has ended. The error is a [*ChoiceError] if a [Gate]
 // refuses the value. The error matches [ErrStore] if a durable run is left before the store has confirmed the answer. Repeat the signal with the
-// same ID to learn whether the answer is stored. If the run is at rest, Signal posts the answer in the store; the error matches [ErrAtRest] if the
-// store is not a [store.Inbox]. See docs/people.md.
+// same ID to learn whether the answer is stored. If the run is at rest, Signal posts the answer in the store; the error matches [ErrAtRest] if
+// the run has no store or the store is not a [store.Inbox]. See docs/people.md.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -231,8 +231,8 @@ func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	return nil
 }
 
-// CheckSignal returns the error with which Signal would refuse the answer now, and changes nothing. It is meant for hosts that accept a request
-// before they perform it. Signal may still refuse the answer later, if another signal answers the node first or the run ends.
+// CheckSignal changes nothing. It returns the error with which Signal would refuse the answer now, or nil. A host that accepts a request before it
+// performs it can call CheckSignal. Signal may still refuse the answer later, if another signal answers the node first or the run ends.
 func (r *Run) CheckSignal(gate string, value any) error {
 	s := signal{gate: gate, Decision: decisionOf(value), unsent: true}
 	if err := s.identify(); err != nil {
@@ -245,7 +245,7 @@ func (r *Run) CheckSignal(gate string, value any) error {
 	return err
 }
 
-// deliverSignal delivers a signal. It returns the transaction that writes the answer, or nil without a store.
+// deliverSignal delivers a signal. It returns the transaction that writes the answer. Without a store, it returns nil.
 func (r *Run) deliverSignal(s *signal) (*writing, error) {
 	written, err := r.trySignal(s)
 	for err == errNotKept {
@@ -258,7 +258,7 @@ func (r *Run) deliverSignal(s *signal) (*writing, error) {
 // run's lock.
 func (r *Run) isPutAway() bool { return r.concluded() && r.verdict.status == RunSuspended }
 
-// judgeAtRest returns the error with which Signal would refuse the signal if the run were not at rest, or nil. It calls user code.
+// judgeAtRest is for a run at rest. It returns why Signal refuses the signal, or nil if Signal may post it in the store. It calls user code.
 func (r *Run) judgeAtRest(s *signal) error {
 	r.st.Lock()
 	at, lost := r.locate(s.gate)
@@ -269,7 +269,7 @@ func (r *Run) judgeAtRest(s *signal) error {
 		switch {
 		case i >= 0 && waits[i].Run != "":
 			return awaitsRun(s.gate, waits[i].Run)
-		case i >= 0 || len(r.waiters().keptAt) > 0: // a node in a graph that is not known may also wait for the signal
+		case i >= 0 || len(r.waiters().keptAt) > 0: // the signal may also be for a node in a graph that is not known
 			return nil
 		}
 		return r.noGate(s.gate)
@@ -302,8 +302,8 @@ func (r *Run) keepSignal(s *signal) (json.RawMessage, error) {
 	return nil, fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
 }
 
-// The method `answered` records the answer to the signal's request, if the signal came from the inbox. The caller holds the run's lock, and applies
-// the signal before it releases the lock.
+// The method `answered` answers the signal's request if the signal came from the inbox. The caller holds the run's lock, and applies the signal
+// before it releases the lock.
 func (s *signal) answered(root *Run) {
 	if s.number > 0 {
 		root.durable.answerRequest(s.number, nil)
@@ -327,12 +327,12 @@ func (s *signal) identify() error {
 	return nil
 }
 
-// answeredState is a signal with an ID that has answered a node.
+// answeredState is a signal that has an ID and has answered a node.
 type answeredState struct {
 	ID   string   `json:"id"`
 	Gate string   `json:"gate"` // the node's name as the signal gave it
 	Sum  string   `json:"sum"`  // the digest of the value
-	in   *writing // the transaction that writes the signal; nil without a store, and for a signal stored before the run was continued
+	in   *writing // the transaction that writes the signal; nil if there is no store, or if the signal was stored before the run was continued
 }
 
 // takenSignals are the signals with IDs that the run has accepted, in the order of acceptance. Snapshots share the list, so the run only appends
@@ -340,15 +340,15 @@ type answeredState struct {
 type takenSignals struct {
 	list   []answeredState
 	at     map[signalName]int // indexes in the list
-	before int                // the number of entries of the list that the run had accepted before it was continued
-	stored int                // the number of entries of the list that have records in the store or are in a transaction
+	before int                // the first `before` entries were accepted before the run was continued
+	stored int                // the first `stored` entries have records in the store or are in a transaction
 }
 
 // signalName identifies a signal with an ID.
 type signalName struct{ id, gate string }
 
-// takenBefore returns the accepted signals of a snapshot. Other runs may share the list. The parameter `stored` is the number of signals, from the
-// beginning of the list, that have records in the store.
+// takenBefore returns the accepted signals of a snapshot. Other runs may share the list. The first `stored` signals of the list have records in the
+// store.
 func takenBefore(list []answeredState, stored int) takenSignals {
 	x := takenSignals{list: slices.Clip(list), before: len(list), stored: stored}
 	for i := range list {
@@ -375,9 +375,9 @@ func (x *takenSignals) take(s *signal, in *writing) {
 	}
 }
 
-// The method `repeats` reports whether the signal repeats an earlier one, and returns the transaction that writes the earlier signal. If the two
-// signals have the same gate and ID but different values, the method returns an error. But if the transaction of the earlier signal has failed, the
-// method returns this transaction instead of the error. Then the caller learns from the transaction that the earlier signal may not be stored.
+// The method `repeats` reports whether the signal repeats an earlier one: whether both have the same gate and ID. It returns the transaction that
+// writes the earlier signal. If the values differ, it returns an error instead. But if the transaction has failed, `repeats` returns it even if the
+// values differ, and the caller learns from it that the earlier signal may not be stored.
 func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error) {
 	i, known := x.at[signalName{s.ID, s.gate}]
 	if s.ID == "" || !known {
@@ -390,8 +390,8 @@ func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error
 	return a.in, true, nil
 }
 
-// The method `unstored` returns the signals that the next transaction must write, and the number of the first one. Later calls do not return these
-// signals again.
+// The method `unstored` returns the signals that the next transaction must write, and the number of the first of them. Later calls do not return
+// these signals again.
 func (x *takenSignals) unstored() (list []answeredState, first int) {
 	list, first = x.list[x.stored:], x.stored+1
 	x.stored = len(x.list)
@@ -415,13 +415,13 @@ func signalNumber(key string) int {
 	return n
 }
 
-// ErrLeft is the cause that an attempt's context reports if the attempt was interrupted because its run is being left, see [Runner.Shutdown].
-// ErrLeft is also matched by the error of a durable run that was left because its caller's context ended, see [Durable].
+// ErrLeft is the cause of an attempt's context if the attempt is interrupted because its run is being left, see [Runner.Shutdown]. If a durable run
+// is left because its caller's context has ended, the run's error matches ErrLeft, see [Durable].
 var ErrLeft = errors.New("the run is being left")
 
-// interrupt leaves the run, see Leave, and interrupts its running attempts. If the step of such an attempt returns an error, the node is ready
-// again, and the attempt does not count towards MaxAttempts. A stopped run is not left. In such a run, the attempts that the stop lets finish are
-// interrupted.
+// interrupt leaves the run, see Leave, and interrupts its running attempts. If the step of an interrupted attempt returns an error, the node is ready
+// again, and the attempt does not count towards MaxAttempts. A stopped run usually continues to its end, see the method `leave`. If its stop lets
+// attempts finish, interrupt stops these attempts, too.
 func (r *Run) interrupt() {
 	r.control(func(now int64) {
 		if r.stage == stagePending {
@@ -433,8 +433,8 @@ func (r *Run) interrupt() {
 	})
 }
 
-// leaveForContext leaves a run whose caller's context has ended, and interrupts its running attempts. A run that has never begun, and has no early
-// signals, stays pending in its store.
+// leaveForContext leaves a run because its caller's context has ended, and interrupts the running attempts. If the run has never begun and has no
+// early signals, it stays pending in its store.
 func (r *Run) leaveForContext(cause *stopCause, now int64) {
 	if r.leftFor == nil {
 		r.rare().leftFor = cause
@@ -486,8 +486,8 @@ func (r *Run) interruptAttempts() {
 }
 
 // cutShort reports whether an attempt has no result because it was interrupted when the run was left. An attempt has a result if it succeeds,
-// suspends, expands or has timed out, or if its node was stopped meanwhile. A draining stop lets attempts finish. If the node has such a stop,
-// cutShort replaces it by a plain stop of the node.
+// suspends, expands or times out, or if its node was stopped meanwhile. If a draining stop lets the attempt finish, cutShort replaces this stop by a
+// plain stop of the node.
 func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.Word(step.ref).Is(machine.WordStopping) || c.suspend != nil || c.expand != nil {
 		return false
@@ -501,18 +501,18 @@ func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 		return true // the interrupt may have reached the check of the inputs, so the result of the check does not matter
 	}
 	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // only a mocked condition can be interrupted, since only a mock has a context
-	// A failed fallback may have any cause, since it keeps the cause of the original failure.
+	// If a fallback fails, c.Cause may be any cause, since a failed fallback keeps the cause of the original failure.
 	return c.Status == Failed && (returned.Has(c.Cause) || mocked || step.flags&stepFallback != 0) || c.Status == Cancelled
 }
 
-// giveBack makes the node of an interrupted attempt ready again. Usually its next attempt begins when the run continues.
+// giveBack makes the node of an interrupted attempt ready again. Usually the node's next attempt begins when the run continues.
 func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	ref := step.ref
 	quiet := r.st.Word(ref).Is(machine.WordAdmitting) || step.flags&stepAgain != 0
 	x.left = false
 	r.landFlight(ref, false)
 	r.fold(ref)
-	if quiet { // the attempt has not started, or began before the run was continued, so the next attempt gets the same number
+	if quiet { // the step was not called, or the attempt began before the run was continued: the next attempt gets the same number
 		x.reentries++
 		r.reentered = true
 	} else {
@@ -529,11 +529,11 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	}
 }
 
-// Leave ends the run in its current state: nothing more is started. When the running attempts have returned, Wait returns a Result in status
-// [RunSuspended] with a [Snapshot] from which another run can continue. Leave does not wait for the next attempts of nodes that back off. If a
-// guard, a merge or the test of a condition does not return within [CancelGrace], the run abandons it, and Result.Abandoned names its node. When
-// the run continues, it calls the function again. A run that only waits for signals ends at once. A run ends as usual if it has no node left to
-// start, or if it is stopped before its last record is written.
+// Leave ends the run in its current state: no more steps start. When the running attempts have returned, Wait returns a Result in status
+// [RunSuspended] with a [Snapshot] from which another run can continue. The run does not wait for backoffs to end. If a guard, a merge or the test of
+// a condition does not return within [CancelGrace], the run abandons this function, and Result.Abandoned names the node. When the run continues, it
+// calls the function again. A run that only waits for signals is left at once. A run ends as usual if it has no node left to start, or if it is
+// stopped before its last record is written.
 func (r *Run) Leave() {
 	r.control(func(int64) {
 		if r.stage == stagePending {
@@ -543,9 +543,9 @@ func (r *Run) Leave() {
 	})
 }
 
-// The method `leave` makes the run, and the runs nested in it, start nothing more. A stopped run and its nested runs are not left: they continue to
-// their end, with their cleanup. There is one exception: a stopped run that undoes nodes is left if it has a store or a Coordinator, since undoing
-// may take long. If a nested run is being left, the run around it is also being left.
+// The method `leave` keeps the run, and the runs nested in it, from starting more steps. A stopped run and its nested runs are not left: they
+// continue to their end, with their cleanup. There is one exception: a stopped run that undoes nodes is left if it has a store or a Coordinator,
+// since compensations may take long. If a nested run is being left, the run around it is also being left.
 func (r *Run) leave() {
 	if r.leaving || r.st.StoppedFor() != CauseNone && !((r.durable != nil || r.manual != nil) && r.isUndoing()) {
 		return
@@ -564,8 +564,8 @@ func (r *Run) leave() {
 	}
 }
 
-// leaveReturns bounds the time of tests of loops, and of other user code that is called after a nested run has ended. When the run continues, it
-// calls this code again.
+// leaveReturns bounds the time of user code that a composite calls after its nested run has ended, for example the test of a loop. If the run
+// abandons this code, it calls the code again when it continues.
 func (r *Run) leaveReturns() {
 	if !r.nests {
 		return
@@ -589,10 +589,10 @@ func (r *Run) armReturnGrace(ref machine.Ref, x *extra) {
 	})
 }
 
-// abandonReturn abandons a worker that concludes a composite. When the run continues, another worker concludes the composite.
+// abandonReturn abandons the worker that concludes a composite. When the run continues, another worker concludes the composite.
 func (r *Run) abandonReturn(step *Step, x *extra) {
 	r.disarmAttempt(step.ref)
-	// The new Step makes the run ignore the conclusion of the abandoned worker, which belongs to the old Step.
+	// The conclusion of the abandoned worker belongs to the old Step. The new Step makes the run ignore it.
 	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags})
 	x.grace = nil
 	x.comp.working, x.comp.put = false, true
@@ -642,8 +642,8 @@ func (r *Run) stay(now int64) {
 	}
 }
 
-// leaveChecks bounds the time of running checks. An abandoned check loses nothing, since it is repeated when the run continues. Running steps may
-// finish, because their work would be lost otherwise.
+// leaveChecks bounds the time of running checks. If the run abandons a check, no work is lost, since the check is repeated when the run continues.
+// Running steps may finish, because otherwise their work would be lost.
 func (r *Run) leaveChecks() {
 	for ref := range r.checks {
 		r.armCheck(ref, false)
@@ -676,8 +676,8 @@ func (r *Run) leaveTests() {
 	}
 }
 
-// boundTest bounds the time of a condition's running test. When the run continues, it calls the test again. boundTest does nothing for a mocked
-// condition, since the mock is interrupted like a step.
+// boundTest bounds the time of a condition's running test. If the run abandons the test, it calls the test again when it continues. boundTest does
+// nothing for a mocked condition, since the mock is interrupted like a step.
 func (r *Run) boundTest(ref machine.Ref) {
 	if !r.isTested(ref) || r.st.Word(ref).Is(machine.WordStopping|machine.WordDraining) {
 		return
@@ -688,7 +688,7 @@ func (r *Run) boundTest(ref machine.Ref) {
 	}
 }
 
-// isTested reports whether a node is a condition whose test is running.
+// isTested reports whether a node is a condition without a mock, and its test is running.
 func (r *Run) isTested(ref machine.Ref) bool {
 	net := r.plan.net
 	return net.Is(ref, machine.FlagInline) && !net.Is(ref, machine.FlagComposite|machine.FlagMocked) && r.current(ref) != nil
@@ -705,7 +705,7 @@ func (r *Run) resumeTests() {
 	}
 }
 
-// suspend makes a node wait because its step returned Suspend.
+// suspend makes a node wait because its step returned Suspend or AwaitRun. If the step returned SuspendUntil, the node backs off instead: see sleep.
 func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	ref := step.ref
 	x := r.extra(ref)
@@ -745,9 +745,9 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	}
 }
 
-// awaitAgain makes the next transaction ask the store again about the run that a restored node awaits. There are two reasons to ask again. The store
-// may have no record of the wait, since the waiting run may be a fork or come from another store. Or the store may have answered while the node's
-// graph was not known. If no store can answer, the step is called again, and its call of AwaitRun returns the reason.
+// awaitAgain is called for a restored node that awaits the end of another run. It makes the next transaction ask the store again about the awaited
+// run, for two reasons. The store may have no record of the wait, since the waiting run may be a fork or come from another store. Or the store may
+// have answered while the node's graph was not known. If no store can answer, the step is called again, and its call of AwaitRun returns the reason.
 func (r *Run) awaitAgain(ref machine.Ref, x *extra) {
 	if r.mayAwait() {
 		r.durable.pending(place{r, ref}).change()
@@ -773,7 +773,7 @@ func (r *Run) sleep(step *Step, x *extra, e *suspendError, now int64) {
 	r.awaitBackoff(ref, x, now)
 }
 
-// duplicateToken returns an error if the token is also the id of another node in the graph, or the token of another waiting node.
+// duplicateToken returns an error if another node in the graph has the token as its id, or another waiting node has the same token.
 func (r *Run) duplicateToken(ref machine.Ref, token string) error {
 	if token == "" {
 		token = r.plan.names[ref]
@@ -808,16 +808,16 @@ func (r *Run) rest(now int64) {
 		return
 	case r.leaving && r.outer == nil: // a run that is being left is suspended even if nodes back off or are held in composites
 		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
-			// The root is not suspended yet, since workers still run, touched runs must be handled, or tree.pass must still start tasks or reach
-			// gates.
+			// The root is not suspended yet: workers still run, or touched runs are still to be handled, or tree.pass must still start tasks or
+			// reach gates.
 			return
 		}
 	case !s.OnlySleeps():
-		// A nested run that is being left may have nodes that could begin. Such a run does not wait for a signal, so it is not suspended here but by
-		// restAll.
+		// If the run is a nested run that is being left, it may have nodes that could begin. Then it does not wait for a signal, so restAll suspends
+		// it later.
 		return
 	}
-	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node continues without a signal if it waits for a token, or for a slot that several runs share
+	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // a node waits for a token, or for a slot that several runs share: it continues without a signal
 		return
 	}
 	if r.outer != nil {
@@ -847,12 +847,12 @@ func (r *Run) rest(now int64) {
 		return
 	}
 	if d := r.durable; d != nil && (d.writing || d.hasWork() || d.inbox.isBusy()) {
-		return // a stop may still arrive until the run's last record is written
+		return // until the run's last record is written, a stop may still arrive
 	}
 	r.endAtRest(now)
 }
 
-// endAtRest ends the run as suspended, so that it can be continued from its store or its snapshot.
+// endAtRest ends the run as suspended. Another run can continue it from its store or its snapshot.
 func (r *Run) endAtRest(now int64) {
 	r.stage, r.ended = stageConcluded, now
 	r.verdict = verdict{status: RunSuspended}

@@ -23,18 +23,18 @@ const (
 	WhyPending          // the run has not begun: it waits for other runs of its [Runner]
 	WhyWaiting          // its join has not decided: Edges are the open in-edges; Nodes are their sources or, for the end node, all nodes that have not ended
 	WhyTier             // under [Waves] its tier has not begun: Nodes are the nodes of the current tier that have not ended
-	WhyChecking         // its guard, merges, required ports or inputs are being checked, or will be next
-	WhyHeld             // the node is not started now: the run is being left, or waits for Nodes because of its [SuspendMode]
-	WhyStore            // the store has not confirmed that the node is ready or has started, or so many changes wait for the store that no node may start or end yet
-	WhyOrder            // Nodes are the nodes that begin before the node or, under [Limit](1), must return before it begins; none if the node is next
+	WhyChecking         // the node's guard, merges, required ports or inputs are being checked, or will be checked next
+	WhyHeld             // the run does not start the node now: it is being left, or waits for Nodes, which wait for a signal (see [SuspendMode]) or are being undone
+	WhyStore            // the store has not yet confirmed that the node is ready or has started; or too many changes wait for the store, so no node may start or end
+	WhyOrder            // Nodes begin before this node or, under [Limit](1), must first return; Nodes is empty if this node is next
 	WhySlot             // a Bound has no slot: Nodes are the holders of its slots in the same run
 	WhyRate             // a Bound has no token: Until is when the next token is due
 	WhyRunning          // an attempt, its nested run, or a condition is running: Until is its deadline, if it has one
 	WhyPaused           // a loop pauses between two iterations: Until is when the next iteration begins
-	WhyStopping         // the node must stop, with Cause and Err: Until is when it is abandoned, zero if it may finish or is a composite
+	WhyStopping         // the node must stop because of Cause and Err: Until is when kahn abandons it, and zero if it may finish or is a composite
 	WhyCleanup          // the node cleans up in a run that is being stopped: Until is its deadline
-	WhyBackoff          // an attempt failed with Err, or its step returned SuspendUntil (no Err): Until is when the step is called again
-	WhySignal           // the node waits for a signal: see Wait and Choices; a composite is in this state if Nodes inside it wait
+	WhyBackoff          // an attempt failed with Err, or the step returned SuspendUntil and Err is nil: Until is when the step is called again
+	WhySignal           // the node waits for a signal: see Wait and Choices; a composite is in this state while Nodes inside it wait
 )
 
 var whyNames = enum.Of[WhyKind]("kind of why",
@@ -51,13 +51,13 @@ func (k WhyKind) MarshalText() ([]byte, error) { return whyNames.Text(k) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (k *WhyKind) UnmarshalText(text []byte) error { return whyNames.Parse(k, text) }
 
-// Why explains the state of a node: see [Run.Why]. Apart from Status and Since, a field is zero unless the comment on the Kind, or the field's own
-// comment, says when it is set.
+// Why explains the state of a node: see [Run.Why]. Kind and Status are always set. Every other field is set only in the states for which its own
+// comment, or the comment on the Kind, describes it.
 type Why struct {
 	Kind   WhyKind
 	Status Status
-	// Since is the time when the state began: when the attempt began, the node became ready, or it began to wait for a signal. Since is zero if
-	// the time is not known.
+	// Since is the time when the attempt began, the node became ready, the backoff began, or the node began to wait for a signal. Since is zero in
+	// all other states, and if the time is not known.
 	Since time.Time
 	// Until is the latest time at which the state ends by itself, or zero if there is none.
 	Until time.Time
@@ -78,8 +78,8 @@ type Why struct {
 	Cause   Cause
 	Skip    event.SkipReason
 	Err     error
-	// Compensation is the state of the compensation of an ended node, and CompensationErr the error if it failed. If a held node or the end node
-	// waits until other nodes are undone, Compensation is CompensationRunning, and Nodes are the nodes that are being undone now.
+	// For an ended node, Compensation is the state of its compensation, and CompensationErr is the error of a failed compensation. If a held node
+	// or the end node waits until other nodes are undone, Compensation is CompensationRunning, and Nodes are the nodes that are being undone now.
 	Compensation    Compensation
 	CompensationErr error
 
@@ -114,10 +114,10 @@ const (
 // whyMost is the greatest length of a list in a Why.
 const whyMost = 20
 
-// Why explains the state of a node: what it waits for, what it does, or how it has ended. path and errors are as for [Run.Node]. The lists in a Why
-// have at most 20 entries. Usually Why inspects only the node and its neighbours. If the node waits for a slot or for its turn, or is held back by
-// other nodes, Why may search all nodes of the run for these nodes. It does not search again for the holders of slots while the holders that it
-// has found still hold their slots.
+// Why explains the state of a node: what it waits for, what it does, or how it has ended. The path and the errors are as for [Run.Node]. The lists
+// in a Why have at most 20 entries. Usually Why inspects only the node and its neighbours. If other nodes hold the slot, begin first, or hold the
+// node back, Why may search the whole run for them. It remembers the holders of slots that it found. It searches for holders again only after one of
+// them has given up its slot, or the number of holders has changed.
 func (r *Run) Why(path string) (Why, error) {
 	r.st.Lock()
 	at, err := r.locate(path)
@@ -210,7 +210,7 @@ func (r *Run) outcomeText(ref machine.Ref) string {
 	return fmt.Sprintf("%v: %v", w.Status(), w.Kind())
 }
 
-// outcome describes the outcome for which an edge without a label waits.
+// outcome describes which outcome of its source an edge without a label requires.
 func (e Edge) outcome() string {
 	switch {
 	case e.On != OnFailure:
@@ -225,8 +225,8 @@ func (e Edge) outcome() string {
 	return "failure with " + strings.Join(causes, " or ")
 }
 
-// awaitsUndos reports whether the run undoes nodes. If so, it adds the nodes that are being undone now, since the node of `at` begins only after
-// them.
+// awaitsUndos reports whether the run undoes nodes. If so, awaitsUndos adds the nodes that are being undone now: the node of `at` begins only after
+// all undos.
 func (at place) awaitsUndos(y *Why) bool {
 	x := at.run.undo
 	if x == nil || x.by != at.run {
@@ -339,7 +339,7 @@ func (at place) whyReady(y *Why) {
 		return
 	}
 	y.Kind = WhyOrder
-	// If the node lacks no slot and no token, but still waits in the queue of a bound, then nodes that were taken from the same queue begin before it.
+	// The node lacks neither a slot nor a token. If it still waits in the queue of a bound, the nodes that were taken from this queue begin first.
 	if !s.Contends(ref) {
 		y.nameAll(r.outermost(), func(c *Run, other machine.Ref, w machine.Word) bool {
 			return w.Status() == Ready && c.st.Contends(other) && c.st.SharesLine(other, s, ref)
@@ -349,8 +349,8 @@ func (at place) whyReady(y *Why) {
 	}
 }
 
-// whyOrder adds the nodes that must return before another node can begin. There are such nodes only in a run with one slot. whyOrder reports
-// whether there are any.
+// whyOrder adds to y the nodes that must return before any other node can begin, and reports whether there are any. They exist only in a run with
+// one slot.
 func (at place) whyOrder(y *Why) bool {
 	r := at.run
 	if x := r.single; x.interrupts() {
@@ -386,7 +386,7 @@ func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) b
 	}
 }
 
-// heldBy is the key under which nameHolders caches the waiting nodes of a run. These nodes hold back the run's other nodes.
+// heldBy is a key in the cache of nameHolders. Under this key, nameHolders caches the waiting nodes that hold back the other nodes of a run.
 type heldBy struct{ run *Run }
 
 // nameHolders adds the first holders of a resource among the nodes of a run and of the runs nested in it. The parameter `of` identifies the
@@ -577,7 +577,7 @@ func (r *Run) isParked(ref machine.Ref) bool {
 	return d.outbox.parks(at) || d.current != nil && d.current.parks(at)
 }
 
-// recordingStart reports whether the node's attempt waits until the store confirms its start.
+// recordingStart reports whether the node's attempt waits until the store confirms that the attempt has started.
 func (r *Run) recordingStart(ref machine.Ref) bool {
 	d := r.durable
 	if d == nil || d.failed != nil {
@@ -588,14 +588,14 @@ func (r *Run) recordingStart(ref machine.Ref) bool {
 }
 
 // readyAt returns when a node became ready for its current attempt, in ns since the run's start. A node becomes ready after a backoff, after a
-// signal, or when the last predecessor for which its join waits has ended. The node may be checked after that time, so the time of the check counts
-// as waiting.
+// signal, or at the end of the last predecessor that its join awaits. The node may be checked only after that time, so the duration of the check
+// counts as waiting.
 func (r *Run) readyAt(ref machine.Ref) int64 {
 	if x := r.extras[ref]; x != nil && x.ready != 0 {
 		return x.ready
 	}
 	s, p, at := &r.st, r.plan, r.began
-	ended := func(from machine.Ref) bool { // returns false if the time of the node's end is not known, because the node was not attempted
+	ended := func(from machine.Ref) bool { // returns false if the node has ended without an attempt, since the time of its end is then not known
 		if !s.Word(from).Status().Terminal() {
 			return true
 		}
@@ -740,7 +740,7 @@ func (b Bound) String() string {
 	return "the run"
 }
 
-// The method `held` returns what a node waits for, as text, for the kinds WhyWaiting and WhyHeld.
+// The method `held` describes what the node waits for, if the kind is WhyWaiting or WhyHeld.
 func (y Why) held(nodes string) string {
 	switch {
 	case y.Compensation == CompensationRunning && nodes == "":

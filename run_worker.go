@@ -21,14 +21,14 @@ type worker struct {
 	failed   *conclusion // the conclusion of the attempt whose fallback is running; otherwise nil
 	caught   error       // the panic that ended perform; otherwise nil
 	now      int64       // the time, read once per completion, since the end of one step is the start of the next
-	recorded *writing    // the transaction that records the task's start, under a store
+	recorded *writing    // the transaction in which a store records the task's start; otherwise nil
 	ending   *ending     // the task's ending, if it has waited for room in the outbox; otherwise nil
 	unspent  unspent     // the remaining Timeout of the attempt, if the step has returned a graph
 	phase    phase
 	way      way         // how the worker performs the task
 	handed   bool        // whether the host calls the task's step
 	alone    bool        // see single.alone; guarded by the run's lock
-	resumed  bool        // whether the result that the worker settles next was put off, see single
+	resumed  bool        // whether the worker settles next a result that was put off, see single
 	guarding bool        // whether the task is a check whose guard is running
 	checking *evaluation // the evaluation, if the task is a check; otherwise nil
 
@@ -44,11 +44,11 @@ type phase uint8
 
 const (
 	phaseEngine phase = iota
-	phaseUser         // also while the engine calls methods of errors and values from user code
+	phaseUser         // also while the engine calls methods of a user's errors and values
 )
 
 // lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks. If two workers take turns with
-// the lock, each turn moves all cache lines of the run between processors, and blocking and waking a goroutine takes longer than a short step.
+// the lock, each turn moves all cache lines of the run between processors. Blocking and waking a goroutine takes longer than a short step.
 // Without yielding, a node of a wide graph took four times as long with two threads as with one. The worker blocks after about 0.1 ms. It blocks at
 // once if maxYielding other workers are yielding, since a yield may be slow. A goroutine that yields waits for the scheduler's whole queue, which
 // may contain a goroutine for each ready sub-graph of the run.
@@ -79,7 +79,7 @@ func (w *worker) goOn(more bool) {
 	for more {
 		more = w.perform()
 		if w.phase == phaseUser {
-			// recover returned nil after a panic, as it does after panic(nil) under GODEBUG=panicnil=1.
+			// User code has panicked, but recover returned nil. Under GODEBUG=panicnil=1, panic(nil) has this effect.
 			w.phase, w.caught = phaseEngine, newPanicError(nil)
 		}
 		if w.caught != nil {
@@ -95,8 +95,8 @@ type life interface {
 	arrived(r *Run)
 	// mayTake reports whether the worker may take a task.
 	mayTake(r *Run, now int64) bool
-	// begun is called when an attempt has begun, with the attempt's number in the State and the number of earlier attempts. It returns how the
-	// attempt is performed, and the transaction for which the attempt waits, or nil.
+	// begun is called when an attempt has begun. `attempt` is its number in the State, and `before` is the number of earlier attempts. begun returns
+	// how the attempt is performed, and the transaction for which the attempt must wait, or nil.
 	begun(step *Step, attempt, before int32, now int64) (way, *writing)
 	// begunInside is like begun, for a composite.
 	begunInside(r *Run, ref machine.Ref, before int32, now int64)
@@ -147,8 +147,8 @@ func (l handLife) begun(step *Step, attempt, before int32, now int64) (way, *wri
 	return l.plainLife.begun(step, attempt, before, now)
 }
 
-// perform performs tasks until none remains. It has one deferred function for all attempts, which saves 5 ns for each node that does not panic.
-// So a panic in a step ends perform early.
+// perform performs tasks until none remains. One deferred function serves all attempts, which saves 5 ns for each node that does not panic. So a
+// panic in a step also ends perform, and then goOn handles the panic.
 func (w *worker) perform() (more bool) {
 	defer func() {
 		if w.phase == phaseUser { // user code has panicked, or has called Goexit, which the method `exit` handles
@@ -182,8 +182,8 @@ func (w *worker) crashed() (more bool) {
 	return w.finish(res, true)
 }
 
-// performPlain performs tasks as long as the next one is a plain node. It combines the methods `attempt`, `finish` and `take`, for nodes that
-// complete and were not stopped.
+// performPlain performs a plain node and, if possible, the plain nodes that come next. It combines the methods `attempt`, `finish` and `take`, for
+// nodes that complete and were not stopped.
 func (w *worker) performPlain() (more bool) {
 	r, step := w.run, w.step
 	s := &r.st
@@ -217,7 +217,7 @@ func (w *worker) performPlain() (more bool) {
 		}
 		s.Complete(ref)
 		next, ok := noRef, false
-		if r.tree == nil && r.durable == nil && !s.IsObserved() { // otherwise release must be called after each node
+		if r.tree == nil && r.durable == nil && !s.IsObserved() { // in all other cases, release must be called after each node
 			next, ok = s.NextPlain()
 		}
 		if !ok {
@@ -247,8 +247,8 @@ func (w *worker) finishPlain(value any, err error) (more bool) {
 	return w.finish(attemptResult{value: value, err: err}, true)
 }
 
-// exit is called when the worker ends. If user code has called runtime.Goexit, exit makes the node fail, and another worker does the remaining work.
-// Otherwise exit does nothing.
+// exit is called when the worker ends. If user code has called runtime.Goexit, the attempt or the check fails; a guard with GuardSkip skips its
+// node instead. Another worker does the remaining work. Without a Goexit, exit does nothing.
 func (w *worker) exit() {
 	if w.phase != phaseUser {
 		return
@@ -288,10 +288,10 @@ func (w *worker) take() bool {
 	s := &r.st
 	w.evaluated()
 	if r.single != nil && r.durable != nil {
-		r.flush(w.now) // the changes of the worker's last task decide whether a task waits for a write, see Run.awaitsWrite
+		r.flush(w.now) // whether a task must wait for a write depends on the changes of the worker's last task, see Run.awaitsWrite
 	}
-	// If the run halts (see single.halts), the next tasks start later: when the task without a slot has been evaluated, when the store has written
-	// the change for which a task waits, or when the interrupted attempt has returned or was abandoned.
+	// While the run halts (see single.halts), no task starts. A run halts until the task without a slot has been evaluated, until the store has
+	// written the change for which a task waits, or until the interrupted attempt has returned or was abandoned.
 	if r.isLost() || r.single.halts() || !r.life().mayTake(r, w.now) {
 		w.leave()
 		return false
@@ -373,7 +373,7 @@ func (r *Run) beginAttempt(t machine.Task, now int64) *Step {
 	if rec.attempts == 0 {
 		rec.start = now
 	} else {
-		r.extra(t.Ref).began = cmp.Or(now, -1) // 0 would mean that there was no earlier attempt
+		r.extra(t.Ref).began = cmp.Or(now, -1) // began is not 0, since 0 means that there was no earlier attempt
 	}
 	rec.attempts = step.attempt
 	if word := r.st.Word(t.Ref); word.Is(machine.WordSubstituted | machine.WordAdmitting) {
@@ -390,7 +390,7 @@ func (r *Run) beginAttempt(t machine.Task, now int64) *Step {
 	}
 	if r.plan.net.Is(t.Ref, factTimed) {
 		n := r.plan.node(t.Ref)
-		if !r.recordsStart(t.Ref) { // otherwise the timeout begins when the start is written
+		if !r.recordsStart(t.Ref) { // if the start is recorded, the timeout begins when the record is written
 			r.armTimeout(n, step, false, now)
 		}
 		r.armOverall(n, step, false)
@@ -409,7 +409,7 @@ type attemptResult struct {
 	inside bool       // whether there is no result yet, because nested runs perform the node
 }
 
-// The method `attempt` calls the user's function. If the store must first record the attempt's start, the method waits for that.
+// The method `attempt` calls the user's function. If the store must first record the attempt's start, the method waits for the store.
 func (w *worker) attempt() (res attemptResult) {
 	n := w.run.plan.node(w.task.Ref)
 	if w.recorded != nil {
@@ -444,7 +444,8 @@ func (w *worker) own(n *node) (res attemptResult) {
 	return w.performOwn(n)
 }
 
-// performForKeeps performs an attempt for a memo. It checks the output at once, since a memo must not keep a refused output.
+// performForKeeps performs an attempt for a memo. It judges the output at once, since a memo must not keep a refused output. If the node is a
+// composite, performForKeeps judges only the inputs.
 func (w *worker) performForKeeps(n *node) attemptResult {
 	if w.run.plan.net.Is(w.task.Ref, machine.FlagComposite) {
 		res := w.admission()
@@ -493,7 +494,7 @@ func (w *worker) performOwn(n *node) (res attemptResult) {
 
 // The method `panicked` returns a recovered panic as an error.
 func (w *worker) panicked(v any) error {
-	err := newPanicError(v) // calls Unwrap of a value of type error
+	err := newPanicError(v) // still in phaseUser: if v is an error, newPanicError calls its method Unwrap
 	w.phase = phaseEngine
 	return err
 }
@@ -538,8 +539,8 @@ func (w *worker) check() bool {
 }
 
 // evaluation is a check that a worker performs. Guards and merge functions cannot be interrupted. So if the check's node is stopped or the run is
-// left, the run waits at most CancelGrace for the worker. A stopped node ends at once. While a run is being stopped, each check of a cleanup node
-// may take CleanupTimeout.
+// left, the run waits at most CancelGrace for the worker. A stopped node ends at once, even if its check is still running. While a run is being
+// stopped, each check of a cleanup node may take CleanupTimeout.
 type evaluation struct {
 	alone     bool  // see single.alone
 	abandoned bool  // whether the run no longer counts the check's worker
@@ -646,8 +647,8 @@ func (g *guardProblem) Error() string {
 
 func (g *guardProblem) Unwrap() []error { return []error{ErrGuard, g.err} }
 
-// warnOfGuard adds a warning about a guard that could not decide. It adds only one warning for each node of the graph. The caller holds the run's
-// lock.
+// warnOfGuard adds a warning about a guard that could not decide, unless the run already has a warning for the same node of the graph. The caller
+// holds the run's lock.
 func (r *Run) warnOfGuard(ref machine.Ref, problem *guardProblem) {
 	x, n := r.outermost().remark(), r.plan.node(ref)
 	if x.warnedGuards[n] {
@@ -663,7 +664,7 @@ func (r *Run) warnOfGuard(ref machine.Ref, problem *guardProblem) {
 // settleCheck reports the result of a check to the State. The caller holds the run's lock.
 func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 	if !r.st.Word(t.Ref).Is(machine.WordChecking) || r.isLost() {
-		return // the node was stopped meanwhile, or the check is repeated when the run continues
+		return // the node was stopped meanwhile, or the run has lost its store: the check is repeated when the run continues
 	}
 	if res.guardErr != nil || res.merged != nil || res.items != nil || res.key != "" {
 		x := r.extra(t.Ref)
@@ -710,9 +711,9 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		w.draw(res, &c)
 	}
 	w.resumed = false
-	var cause *stopCause // how the caller's context ended; set if the step may have noticed the end before the run did
-	// If goOn is false, user code has called Goexit. That user code may be the caller's context. So callerCause, which calls the context, is not
-	// called.
+	var cause *stopCause // why the caller's context ended, if it has: the step may have noticed this before the run
+	// If goOn is false, user code has called Goexit. Perhaps a method of the caller's context has called it. So callerCause, which calls the context,
+	// is not called.
 	if r.mayEnd && goOn {
 		cause = w.callerCause()
 	}
@@ -780,10 +781,10 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	return w.next(goOn)
 }
 
-// enterEnd takes the lock to end the worker's attempt. It first rings the due alarms and, in a durable run, waits until the outbox has room for
-// the result. If `mine` is false, the worker must not end the attempt now: the attempt was abandoned, the run has lost its
-// store, or the result was put off because tasks precede it in the run's order. In that case enterEnd has released the lock, and the method
-// `perform` must return the value of `more`.
+// enterEnd takes the lock, so that the worker can end its attempt. Then it rings the due alarms and, in a durable run, waits until the outbox has
+// room for the result. If `mine` is false, the worker must not end the attempt now: the attempt was abandoned, the run has lost its store, or the
+// result was put off because tasks precede it in the run's order. In that case enterEnd has released the lock, and `more` reports whether the worker
+// has taken another task.
 func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (mine, more bool) {
 	r, step, failed := w.run, w.step, w.failed
 	for w.failed = nil; ; waited = true {
@@ -814,7 +815,7 @@ func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (
 	}
 }
 
-// next takes the next task if goOn is set. Otherwise the run no longer counts the worker. In both cases it releases the lock.
+// next takes the worker's next task if goOn is set. Otherwise it makes the run no longer count the worker. In both cases next releases the lock.
 func (w *worker) next(goOn bool) bool {
 	if goOn {
 		return w.take()

@@ -17,31 +17,32 @@ import (
 	"time"
 )
 
-// Runner runs many runs under common options and limits. It keeps a registry of the live runs and of the last runs that ended. The zero value sets no
-// limit and remembers 100 ended runs. The fields of a Runner must not be changed once it is in use. The functions Execute and Start need no Runner.
+// Runner executes many runs under common options and limits. It keeps a registry of the live runs and of the runs that ended last. The zero value
+// sets no limit and remembers 100 ended runs. The fields of a Runner must not change once it is in use. The functions Execute and Start need no
+// Runner.
 type Runner struct {
 	// Options apply to every run. They are applied before the run's own options.
 	Options []Option
-	// MaxRuns is the largest number of runs that run at the same time. Further runs are pending and begin in the order of their arrival. No run
-	// waits for another run's [Around] functions. A suspended run is not counted: when its signal arrives it continues at once, even if this
-	// exceeds MaxRuns. Zero means no bound. Runs are refused with [ErrBadOption] if MaxRuns, Limit or KeyLimit is negative.
+	// MaxRuns bounds how many runs may be running at the same time. Further runs are pending, and begin in the order of their arrival. No run waits
+	// for another run's [Around] functions. A suspended run does not count: when its signal arrives, the run continues at once, even if MaxRuns
+	// other runs are running. Zero means no bound. If MaxRuns, Limit or KeyLimit is negative, each run is refused with [ErrBadOption].
 	MaxRuns int
 	// History is the number of ended runs that the Runner remembers; it forgets the oldest first. Zero means 100, and a negative number means
 	// none.
 	History int
 	// Learn is the [History] of each run whose options set no History. Nil means none.
 	Learn *History
-	// CancelOnShutdown changes what Shutdown does when its context ends: it cancels the remaining runs instead of interrupting them. Their
-	// cleanup nodes are performed, and then the runs end. It is meant for hosts without stores and snapshots, whose runs cannot continue
-	// anywhere. A run with a store is also cancelled in its store, permanently.
+	// CancelOnShutdown changes what Shutdown does when its context ends: Shutdown then cancels the remaining runs instead of interrupting them.
+	// Their cleanup nodes are performed, and then the runs end. The field is meant for hosts without stores and snapshots, since their runs cannot
+	// continue anywhere. If a run has a store, the store records the cancellation, so it is permanent.
 	CancelOnShutdown bool
-	// Limit is the largest number of steps, of all runs together, that run at the same time. Rate bounds how often they start. Both have the same
-	// rules as the [Limit] and the [Rate] of one run; a run may also have its own bounds. If a run lacks a slot or a token, runs that have waited
-	// longer precede it. When a run is being stopped, its cleanup nodes and its end node do not wait for other runs: they start even if no slot or
-	// token of these bounds, or of KeyLimit and KeyRate, is free.
+	// Limit bounds how many steps may be running at the same time, in all runs together. Rate bounds how often steps start. Both follow the rules
+	// of the options [Limit] and [Rate], which a run may set as well. A run that lacks a slot or a token queues behind the runs that already wait.
+	// When a run is being stopped, its cleanup nodes and its end node do not wait for other runs: they start even if Limit, Rate, KeyLimit or
+	// KeyRate leaves no slot or token.
 	Limit int
 	Rate  Rate
-	// KeyLimit and KeyRate bound all nodes with the same Key, in all runs, in the same way.
+	// KeyLimit and KeyRate are like Limit and Rate, for all nodes with the same Key in all runs.
 	KeyLimit int
 	KeyRate  Rate
 	// Shared contains bounds that the Runners of several processes share, in addition to the bounds above. Nil means none.
@@ -63,7 +64,7 @@ type Runner struct {
 	due       []*runnerEntry // the runs that the launcher begins next
 	launching bool           // whether the launcher is running
 	watchers  []*runWatcher  // see Watch
-	steps     int64          // the number of visits to entries; tests check with it that the work is linear
+	steps     int64          // the number of visits to entries; tests use it to check that the work is linear
 }
 
 // runnerEntry is a run in the registry.
@@ -87,7 +88,7 @@ const (
 	forgotten             // the run has ended
 )
 
-// runnerChange is a change that a run reports to its Runner. The run's lock is then held.
+// runnerChange is a change that a run reports to its Runner. The run's lock is held during the report.
 type runnerChange uint8
 
 const (
@@ -100,10 +101,10 @@ const defaultHistory = 100
 
 // Start starts a run like the function [Start], with the Runner's options. The run is pending while MaxRuns runs are running. A program can wait
 // for a pending run, cancel it and leave it. If the run never begins, none of its nodes is performed, not even cleanup nodes and the end node. If
-// the caller's context ends while the run is pending, the run is cancelled, but a durable run stays pending in its store.
+// the caller's context ends while the run is pending, the run is cancelled. A durable run is not cancelled then, but stays pending in its store.
 //
 // Start returns the errors of the function Start. It also returns [ErrBadOption] if a bound or a rate of the Runner is invalid,
-// [ErrDuplicateRun] if a run with this id is known and has not ended, and [ErrShutdown] after Shutdown.
+// [ErrDuplicateRun] if the Runner already has a run with this id that has not ended, and [ErrShutdown] once Shutdown was called.
 func (rn *Runner) Start(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Run, error) {
 	return Start(ctx, g, step, rn.options(opts)...)
 }
@@ -121,8 +122,8 @@ func (rn *Runner) options(opts []Option) []Option {
 	}))
 }
 
-// Execute calls Start and [Run.Wait]. Unlike the function [Execute], it also waits while the run is suspended: other code can find the run in the
-// registry and signal it.
+// Execute calls Start and [Run.Wait]. Unlike the function [Execute], it does not return when the run is suspended, but waits on: other code can find
+// the run in the registry and signal it.
 func (rn *Runner) Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -142,7 +143,7 @@ func (rn *Runner) Run(id string) (*Run, bool) {
 }
 
 // Runs yields the runs that are live or remembered when Runs is called, each with the time of its arrival, in the order of arrival. It does not
-// yield runs that arrive later. If the Runner forgets a run meanwhile, Runs still yields it.
+// yield runs that arrive later. It also yields a run that the Runner has forgotten since the call.
 func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 	rn.mu.Lock()
 	all := make([]*runnerEntry, 0, rn.arrived.Len())
@@ -159,18 +160,18 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 	}
 }
 
-// After the call of Shutdown, no run begins. Shutdown leaves all live and pending runs, see [Run.Leave]. Other processes can continue these runs from
-// their stores or from the snapshots in their Results. Shutdown returns when all these runs have ended.
+// Shutdown leaves all live and pending runs, see [Run.Leave]. Once it is called, no run begins. Other processes can continue the runs that were left,
+// from their stores or from the snapshots in their Results. Shutdown returns when all live and pending runs have ended.
 //
 // If ctx ends first and CancelOnShutdown is not set, Shutdown interrupts running attempts: their contexts are cancelled with the cause [ErrLeft]. It
 // still waits for all runs, and then returns ctx's cause. If the step of an interrupted attempt then returns an error, its node is ready again when
 // the run continues, and the attempt does not count towards MaxAttempts. If the step succeeds, its output is kept. Steps that ignore their context
-// for longer than [CancelGrace] are abandoned and listed in Result.Abandoned, and so are guards, merges, and tests of conditions and loops that do
-// not return. Stop the process before a run with abandoned calls continues, since otherwise two attempts may overlap. Cleanup nodes and the end node
-// are not performed, since the run is not over.
+// for longer than [CancelGrace] are abandoned and listed in Result.Abandoned. The same holds for guards, merges, and tests of conditions and loops
+// that do not return. End this process before a run with abandoned calls is continued: otherwise two attempts may overlap. Cleanup nodes and the end
+// node are not performed, since the run is not over.
 //
-// A run that is stopped, before Shutdown or during it, is not left: it ends as usual, with its cleanup. If the stop lets attempts finish, see
-// [Drain], they are interrupted when ctx ends.
+// A run that was stopped before Shutdown, or is stopped during it, is not left: it ends as usual, with its cleanup. If the stop lets attempts finish,
+// see [Drain], these attempts are interrupted when ctx ends.
 func (rn *Runner) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -253,8 +254,8 @@ func (rn *Runner) unreserve(id string) {
 	delete(rn.reserved, id)
 }
 
-// admit registers a run whose id is reserved. It returns true if the run may begin now, and false without an error if the run is pending. Unless
-// admit returns an error, the reservation ends.
+// admit registers a run whose id is reserved. It returns true if the run may begin now, and false without an error if the run is pending. In both
+// cases it ends the reservation; if admit returns an error, the id stays reserved.
 func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	id := r.ID()
 	e := &runnerEntry{run: r, id: id, from: from, at: r.start}
@@ -282,8 +283,8 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	return false, nil
 }
 
-// The method `changed` records a change of the run's status. The caller holds the run's lock. A pending run that begins takes its own lock, which
-// must not be taken here. So pending runs begin on another goroutine.
+// The method `changed` records a change of the run's status. The caller holds the run's lock. A pending run takes its own lock when it begins, and
+// this lock must not be taken here. So pending runs begin on another goroutine.
 func (rn *Runner) changed(r *Run, change runnerChange) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -361,7 +362,7 @@ func (rn *Runner) launch() {
 	}
 }
 
-// trim forgets the oldest ended runs if there are more than the Runner remembers.
+// trim forgets the oldest ended runs until the Runner remembers no more ended runs than History allows.
 func (rn *Runner) trim() {
 	history := rn.History
 	if history == 0 {
@@ -404,9 +405,9 @@ func entriesOf(l *list.List) iter.Seq[*runnerEntry] {
 
 // The errors of a Runner.
 var (
-	// ErrDuplicateRun is returned for a run of a Runner if a run with the same id has not ended, and for a fork if its id belongs to another run.
+	// ErrDuplicateRun is returned if the Runner already has a run with the same id that has not ended, or if the id of a fork belongs to another run.
 	ErrDuplicateRun = errors.New("the id belongs to another run")
-	// ErrShutdown is returned for a run that is started after Shutdown.
+	// ErrShutdown is returned for a run that is started after Shutdown was called.
 	ErrShutdown = errors.New("the runner was shut down")
 )
 
@@ -422,8 +423,8 @@ type RunChange struct {
 }
 
 // Watch yields the Runner's runs in the order of their arrival, each with its status. Then it yields each run that arrives, changes its status or
-// is forgotten. It ends when ctx ends, or when the Runner was shut down and all its runs have ended. A slow consumer misses intermediate statuses
-// but not the latest one, and delays no run. If ctx is nil, Watch yields nothing. See also [Run.Events] and [Run.Watch].
+// is forgotten. It ends when ctx ends, or when the Runner was shut down and all its runs have ended. A slow consumer delays no run: it misses
+// intermediate statuses, but not the latest one. If ctx is nil, Watch yields nothing. See also [Run.Events] and [Run.Watch].
 func (rn *Runner) Watch(ctx context.Context) iter.Seq[RunChange] {
 	return func(yield func(RunChange) bool) {
 		if ctx == nil {
@@ -555,8 +556,8 @@ func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by Req
 	return given.plan.Start(ctx, given.step, rn.options(again)...)
 }
 
-// deferrals are the runs that [Runner.Serve] does not request from its store, since Serve is starting them, or since they came to rest or failed
-// shortly before. Serve's loop and the goroutines of its runs use them.
+// deferrals contains the runs that [Runner.Serve] leaves out when it asks its store for due runs: Serve is starting these runs, or they came to rest
+// or failed shortly before. Serve's loop and the goroutines of its runs use the deferrals.
 type deferrals struct {
 	mu   sync.Mutex
 	runs map[string]deferral // by the id of the run
@@ -595,7 +596,7 @@ func (d *deferrals) pause(id string, failures int, pause time.Duration) {
 	d.runs[id] = deferral{failures: failures, until: time.Now().Add(pause)}
 }
 
-// untilRequest makes a posted request end the run's deferral early.
+// untilRequest marks the run's deferral: the next request that is posted for the run ends the deferral early.
 func (d *deferrals) untilRequest(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -616,7 +617,7 @@ func (d *deferrals) request(id string) {
 }
 
 // The method `except` returns the sorted ids of the deferred runs, how many of these runs are being started, and the time until the first deferral
-// ends (at most `most`). If a run was not started for mostRetry after its pause, the method forgets the run's failures.
+// ends (at most `most`). If a run has not been started within mostRetry after its pause, the method forgets the run's failures.
 func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait time.Duration) {
 	now := time.Now()
 	d.mu.Lock()
@@ -642,8 +643,8 @@ var ErrKeyConflict = errors.New("idempotency key was used for another graph or o
 
 // IdempotencyKey returns a key that is equal for runs of the same graph with the same inputs. The key is the SHA-256, in hex, of the workflow's
 // id and of the inputs as canonical JSON: sorted keys, no insignificant space, numbers in their shortest form. A nil map and an empty map both
-// count as an empty object. Package json cannot distinguish texts that are not UTF-8, so inputs with such texts are encoded by a nil [Types]
-// instead. The error matches [ErrNotEncodable] if an input cannot be encoded.
+// count as an empty object. Package json encodes different invalid UTF-8 texts alike, so a nil [Types] encodes inputs that contain invalid UTF-8. The
+// error matches [ErrNotEncodable] if an input cannot be encoded.
 func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 	data, err := canonical(inputs)
 	if err != nil {
@@ -689,7 +690,7 @@ func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotEncodable, err)
 	}
-	// The text is decoded into maps and encoded again, so that the fields of structs are also sorted.
+	// The text is decoded into maps and encoded again, so that the fields of structs are sorted, too.
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	var form any
@@ -755,7 +756,7 @@ type idempotent struct {
 	hash, inputs string
 }
 
-// newIdempotent describes a run for its key. It encodes the run's inputs, which calls user code (MarshalJSON).
+// newIdempotent returns the entry for a run and its key. It encodes the run's inputs, which calls user code (MarshalJSON).
 func newIdempotent(r *Run) (*idempotent, error) {
 	inputs, err := canonical(r.cfg.inputs)
 	if err != nil {
@@ -769,8 +770,8 @@ func (i *idempotent) goesOnWith(r *Run) bool {
 	return r.cfg.from != nil || r.cfg.store != nil && r.cfg.runID != "" && r.cfg.runID == i.run.ID()
 }
 
-// The method `same` reports whether the run r may replace or join the run of this key. r must have the same graph and inputs. Two exceptions hold
-// if r continues that run: with [AllowGraphChange] the graph may differ, and with a store r may have no inputs, since it takes them from the store.
+// The method `same` reports whether the run r may replace or join the run of this key. r must have the same graph and inputs. If r
+// continues that run, there are two exceptions: with [AllowGraphChange] the graph may differ, and with a store r needs no inputs of its own.
 func (i *idempotent) same(r *idempotent) bool {
 	c, goesOn := r.run.cfg, i.goesOnWith(r.run)
 	return (i.inputs == r.inputs || goesOn && c.store != nil && c.inputs == nil) && (i.hash == r.hash || goesOn && c.allowChange)
@@ -778,10 +779,10 @@ func (i *idempotent) same(r *idempotent) bool {
 
 // Idempotent makes the run the only run of its key in the IdempotencyStore. If the run of the key is still running, the caller joins it and waits
 // for its end. If the run of the key has ended, the caller gets its Result, without events. In both cases the caller's own options and step are
-// not used. If the caller's context ends while it waits, Execute returns a nil Result and the context's cause; the run continues. The run is
+// not used. If the caller's context ends during the wait, Execute returns a nil Result and the context's cause; the run continues. The run is
 // refused with [ErrKeyConflict] if the run of the key has another graph or other inputs.
 //
-// If the run of the key was suspended and left, it can be replaced by a run that continues from a snapshot, or by a run that continues the stored
+// A run that was suspended and left can be replaced: by a run that continues from a snapshot, or by a run with a store that continues the stored
 // run. If a durable run was left because the context of its caller ended, a caller that has joined the run continues it. If no caller has joined
 // it, the next caller with this key continues it. The continuing caller must set [Durable] with the same store, and must not set another [RunID].
 func Idempotent(s *IdempotencyStore, key string) Option {
@@ -877,7 +878,7 @@ func (s *IdempotencyStore) settle(r *Run, claim *idempotent) {
 	s.runs[key] = claim
 }
 
-// freesKey reports whether the run was left because its caller's context ended, and can be continued from its store.
+// freesKey reports whether the run was left because its caller's context ended, and another Run can continue it from its store.
 func (r *Run) freesKey() bool {
 	r.st.Lock()
 	defer r.st.Unlock()

@@ -29,7 +29,7 @@ type pool struct {
 	keys    map[string]*share
 	swept   int               // the number of keys after the last sweep
 	awaited due.Queue[*share] // the shares with claims that wait for the next token, ordered by the time when the token is due
-	timer   *time.Timer       // rings when the first of these tokens is due
+	timer   *time.Timer       // rings when the first token for which a share in awaited waits is due
 }
 
 // A share contains the slots and tokens for all runs of a Runner, for one group, or for one key. Free slots and tokens are promised to the claims
@@ -39,8 +39,8 @@ type share struct {
 	limit     int // the number of slots; 0 means no limit
 	used      int
 	bucket    *bucket.Bucket       // nil without a rate
-	waiting   [2]due.Queue[*claim] // the first for claims that need no token, the second for claims that need one; in the order of arrival
-	promised  [2]int               // the number of claims that were called back and have not used or dropped their turn yet; indexed like waiting
+	waiting   [2]due.Queue[*claim] // waiting[0] contains the claims that need no token, waiting[1] the claims that need one; both in the order of arrival
+	promised  [2]int               // the number of claims whose run was called back and has not used or dropped its turn yet; indexed like waiting
 	arrivals  int64
 	refs      int      // the number of runs that may use the key
 	stakes    []*stake // the stakes of all runs, unordered
@@ -58,10 +58,10 @@ type stake struct {
 	place int    // the index in stakes.all
 }
 
-// stakes connect one run to all its shares. The run's lock guards them.
+// stakes contains the stakes that connect one run to all its shares. The run's lock guards it.
 type stakes struct {
 	all   []*stake // unordered
-	heard []*claim // claims that have their turn and were not used yet
+	heard []*claim // the claims whose turn has come and that the run has not used yet
 }
 
 // claim is the position of a run among the runs that wait for a share.
@@ -220,7 +220,7 @@ func (k *stake) Lacks(token bool) bool {
 		if c.token == token {
 			return true
 		}
-		x.waiting[x.needs(c.token)].Remove(c) // the run would now start a different node first, and only one of these two nodes needs a token
+		x.waiting[x.needs(c.token)].Remove(c) // the run would now start another node first than before, and only one of the two nodes needs a token
 	default:
 		x.promised[x.needs(c.token)]--
 		free := x.hasSlot(x.used) && (!token || x.tokenFree())
@@ -244,7 +244,7 @@ func (k *stake) Lacks(token bool) bool {
 // Rated reports whether the share has tokens.
 func (k *stake) Rated() bool { return k.share.rated() }
 
-// Take takes a slot for the run and, if token is set, a token. It ends the run's claim.
+// Take takes a slot for the run and, if token is set, a token. Take ends the run's claim.
 func (k *stake) Take(token bool) {
 	x := k.share
 	x.used++
@@ -270,8 +270,8 @@ func (k *stake) GiveBack(token bool) {
 	x.call()
 }
 
-// The method `waits` reports whether the run waits for a slot or a token. The result forToken is true if it waits for a token. The parameter `token`
-// is true if the node needs a token. The method changes nothing.
+// The method `waits` reports whether the run waits for a slot or a token. The result forToken is true if the run waits for a token. The
+// parameter `token` is true if the node needs a token. The method changes nothing.
 func (k *stake) waits(token bool) (waits, forToken bool) {
 	if k.claim == nil || k.claim.state != claimWaits {
 		return false, false
@@ -279,7 +279,7 @@ func (k *stake) waits(token bool) (waits, forToken bool) {
 	return true, token && k.Rated() && k.share.slotFree()
 }
 
-// nextToken returns the time when the next token is due, as far as it is known; zero if a token is free.
+// nextToken returns the time when the next token is due. It returns zero if a token is free or the time is not known.
 func (k *stake) nextToken() time.Time {
 	x := k.share
 	due, now := int64(0), x.pool.now()
@@ -313,7 +313,7 @@ func (k *stake) Drop() {
 	x.call()
 }
 
-// The method `call` calls back the runs whose turn it is. If other runs wait for a token, it arms the timer for the next token.
+// The method `call` calls back the runs whose turn has come. If other runs wait for a token, the method arms the timer for the next token.
 func (x *share) call() {
 	for c := x.next(); c != nil; c = x.next() {
 		x.waiting[x.needs(c.token)].Remove(c)
@@ -395,7 +395,8 @@ func (r *Run) joinPool() {
 	}
 }
 
-// For each group that the run's graph declares, shareGroupsOf connects the group's slots to the pool, unless they are already connected.
+// shareGroupsOf connects the slots of each group that the run's graph declares to the pool, if the pool bounds the group and the slots are not
+// connected yet.
 func (r *Run) shareGroupsOf() {
 	if p := r.cfg.pool; p == nil || p.groups == nil {
 		return
@@ -443,7 +444,7 @@ func (x *share) isFar() bool {
 	return x.far != nil && (x.limit == 0 || x.taken() < x.limit) && (!x.far.hasSlot(x.taken()) || x.bucketFree() && !x.far.hasToken())
 }
 
-// The method `bound` returns the bound because of which the run waits. The caller holds pool.mu.
+// The method `bound` returns the bound that makes the run wait. The caller holds pool.mu.
 func (k *stake) bound() Bound {
 	x := k.share
 	if !x.isFar() {
@@ -456,8 +457,8 @@ func (k *stake) bound() Bound {
 	return b
 }
 
-// The method `holders` returns the ids of other runs that hold slots, sorted, at most whyMost. If another process does not report its runs, the list
-// contains the name of the process. The caller holds pool.mu.
+// The method `holders` returns the sorted ids of at most whyMost other runs that hold slots. If another process holds slots and does not report its
+// runs, the list contains the name of that process. The caller holds pool.mu.
 func (k *stake) holders() (ids []string) {
 	for _, other := range k.share.stakes {
 		if _, used := other.lines.Bounds(); used > 0 && other.run != k.run {
@@ -492,7 +493,7 @@ func (r *Run) join(lines *machine.Slots, x *share) {
 	x.pool.mu.Unlock()
 }
 
-// The method `claimed` is called when it is the turn of a claim. It lets the run's nodes contend for the slot. The caller holds the run's lock.
+// The method `claimed` is called when a claim's turn has come. It lets the run's nodes contend for the slot. The caller holds the run's lock.
 func (r *Run) claimed(x *share, c *claim) {
 	x.pool.mu.Lock()
 	defer x.pool.mu.Unlock()
@@ -509,8 +510,8 @@ func (r *Run) claimed(x *share, c *claim) {
 	}
 }
 
-// yieldTurns ends the claims whose turn it is, if the run cannot use them now because of its own limits. Then the pool calls back other runs. The
-// caller holds the run's lock and is about to release it.
+// yieldTurns ends each claim whose turn has come if the run's own limits keep the run from using the claim now. Then the pool calls back other
+// runs. The caller holds the run's lock and is about to release it.
 func (r *Run) yieldTurns() {
 	if r.shared == nil || len(r.shared.heard) == 0 {
 		return
@@ -528,8 +529,8 @@ func (r *Run) yieldTurns() {
 	})
 }
 
-// When a run ends, leavePool returns the run's slots to the pool, and ends its claims. A nested run returns the slots of the groups that its own
-// graph declares. The outermost run returns all remaining slots.
+// leavePool is called when a run ends. It returns the run's slots to the pool, and ends the run's claims. A nested run returns the slots of the
+// groups that its own graph declares. The outermost run returns all remaining slots.
 func (r *Run) leavePool() {
 	p, root := r.cfg.pool, r.outermost()
 	switch {

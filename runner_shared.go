@@ -20,64 +20,65 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Shared sets bounds that all Runners with the same Store and Name share, in any process. Each Runner takes grants from the store, in batches. A
-// grant is a slot or a token that belongs to the Runner until the grant's lease ends. A node stays ready until its Runner has a grant for it, so no
-// attempt and no Timeout begins before that. A node that reuses a grant needs no call of the store. The Runners divide a limit evenly, but none gets
-// more than it needs. If there are fewer slots than Runners, the Runners take turns. A Runner returns grants that it has not used for a second. A
-// Runner without runs returns its grants at once, in the background. [Runner.Shutdown] waits until they are returned.
+// Shared sets bounds for all Runners, in any process, that have the same Store and Name. Each Runner takes grants from the store, in batches. A grant
+// is a slot or a token that belongs to the Runner until the grant's lease ends. A node stays ready until its Runner has a grant for the node. No
+// attempt of the node, and no Timeout, begins earlier. If the Runner has an unused grant, the node needs no call of the store. The Runners divide a
+// limit evenly, but no Runner gets more than it needs. If there are fewer slots than Runners, the Runners take turns. A Runner returns a grant that
+// it has not used for about a second. A Runner without runs returns its grants at once, in the background. [Runner.Shutdown] waits for this.
 //
-// A process that dies loses its grants when the lease ends. A process may be suspended, or not reach the store, for longer than the lease. Then it
-// starts no steps, but its running steps may exceed the limit until they end. The steps of durable runs exceed the limit for at most one [Lease],
-// since such runs also lose their own leases. While the store fails, nodes wait and the limits hold. Cleanup nodes, the end node and compensations of
-// a run that is being stopped start even if this exceeds the limits.
+// The grants of a process that dies are free when their lease ends. If a process is suspended, or does not reach the store, for longer than the
+// lease, it also loses its grants. The process then starts no steps, but its running steps may exceed the limit until they end. Steps of durable runs
+// exceed the limit for at most one [Lease], since the process also loses the leases of these runs. While the store fails, nodes wait and the limits
+// hold. If a run is being stopped, its cleanup nodes, its end node and its compensations start even if this exceeds the limits.
 type Shared struct {
-	// Store is a [store.GrantStore].
+	// Store must be a [store.GrantStore].
 	Store store.Store
-	// Name identifies one of several sets of bounds in one store. It must not contain a slash. The empty name is also valid.
+	// Name identifies the set of bounds, since one store can have several sets. Name must not contain a slash. It may be empty.
 	Name string
-	// Limit, Rate, KeyLimit and KeyRate bound the same things as the fields of the same names in a [Runner]. Each Runner uses the values that its own
-	// process sets, so all processes should set the same values.
+	// Limit, Rate, KeyLimit and KeyRate bound the same things as the fields of a [Runner] with these names. Each Runner uses the values of its own
+	// Shared, so all processes should set the same values.
 	Limit    int
 	Rate     Rate
 	KeyLimit int
 	KeyRate  Rate
-	// Groups bounds the members of groups: Limit and Rate apply to all nodes in groups of the same name, in all runs. If the graph's own declaration
-	// of the group has a Limit or a Rate, these also apply within each run. CancelOnFailure must not be set.
+	// Groups sets bounds for groups of nodes. The Limit and the Rate of an element apply to all groups with its Name together, in all runs. If a
+	// graph declares the group with a Limit or a Rate, these also apply within each run. CancelOnFailure must not be set.
 	Groups []Group
-	// Lease is the time for which the store keeps grants that are not renewed. Zero means 30 s; a Lease below 1 s is refused.
+	// Lease is the time for which the store keeps grants that are not renewed. Zero means 30 s; any other Lease below 1 s is refused.
 	Lease time.Duration
 	// OnError receives the errors of the store. If the store continues to fail, OnError is called again after the 2nd, 4th, 8th failure, and so
-	// on. If OnError is nil, the errors are logged as warnings by [slog.Default].
+	// on. If OnError is nil, [slog.Default] logs the errors as warnings.
 	OnError func(err error)
 }
 
 const (
 	defaultGrantLease = 30 * time.Second
 	minGrantLease     = time.Second
-	// grantCheck is the interval at which a Runner with grants calls the store, to renew them, to return unused grants, and to learn which other
-	// Runners need grants.
+	// grantCheck is the interval at which a Runner with grants calls the store, to renew the grants, to return unused grants, and to learn which
+	// other Runners need grants.
 	grantCheck = 500 * time.Millisecond
 	// minGrantCheck is the first interval after the Runner has got more grants, or after the number of other Runners that use the limit has changed.
-	// The next intervals double up to grantCheck.
+	// Each later interval is twice as long as the one before it, up to grantCheck.
 	minGrantCheck = 25 * time.Millisecond
-	// A Runner that waits for slots repeats its request after pauses that double between these bounds.
+	// A Runner that waits for slots repeats its request. The pauses between its requests double from minGrantPause up to maxGrantPause.
 	minGrantPause = 10 * time.Millisecond
 	maxGrantPause = 250 * time.Millisecond
 	// maxTokenPause bounds the pause of a Runner that waits for tokens, since other Runners may return tokens before the next token is due.
 	maxTokenPause = 5 * time.Second
-	// The pauses after failures of the store double between these bounds.
+	// While the store fails, the pauses between requests double from minFailPause up to maxFailPause.
 	minFailPause = 100 * time.Millisecond
 	maxFailPause = 5 * time.Second
-	// grantBatch is the largest number of limits in one call.
+	// grantBatch is the largest number of limits in one call of Grant.
 	grantBatch = 500
-	// A request names the runs that hold slots of a limit, but at most grantRuns of them.
+	// A request names at most grantRuns of the runs that hold slots of the limit.
 	grantRuns = 5
-	// If a Runner no longer needs its grants, it tries giveBackTries times to return them. After that it lets their lease expire.
+	// A Runner that no longer needs its grants tries to return them. After giveBackTries failures it stops trying, and the lease of the grants
+	// expires.
 	giveBackTries = 3
 )
 
-// granter requests grants from the store, for all limits of a pool, in one goroutine. The goroutine runs as long as there are grants, or nodes
-// that wait for grants. The lock of the pool guards the granter.
+// granter requests grants from the store, for all limits of a pool, in one goroutine. The goroutine runs as long as the process has
+// grants, or nodes that wait for grants. The lock of the pool guards the granter.
 type granter struct {
 	pool   *pool // this field and the next four do not change
 	shared Shared
@@ -93,7 +94,7 @@ type granter struct {
 	reportAt  int   // the number of failures at which the next report is made
 }
 
-// The type `far` contains what this process has and needs of a limit that several processes share.
+// The type `far` describes a limit that several processes share: how much of it this process has, and how much it needs.
 type far struct {
 	due.Entry // the limit's entry in the granter's queue
 	granter   *granter
@@ -101,10 +102,10 @@ type far struct {
 	limit     string // the name of the limit in the store
 	most      int    // the number of slots; 0 means any number
 	every     int64  // the time between two tokens
-	burst     int    // how many tokens can be kept; 0 means that there is no rate
+	burst     int    // the greatest number of unused tokens; 0 means that there is no rate
 
 	granted     int   // the number of granted slots; during a request, only the slots that the request keeps
-	fair        int   // the number of granted slots that the process may use while other processes need some
+	fair        int   // how many of the granted slots the process may use, by the last answer of the store
 	until       int64 // when the granted slots are lost
 	peak        int   // the greatest number of slots taken at once since the time in the field `checked`
 	checked     int64
@@ -114,10 +115,10 @@ type far struct {
 	next        int64 // when the store has the next token
 
 	asked  bool // whether a request is being made
-	owes   bool // whether a request has failed, so that it is unknown what the store has granted
+	owes   bool // whether the last request has failed, so that the process does not know its grants
 	got    bool // whether the last request got more slots than it kept, or all the tokens that it wanted
 	keeps  int
-	wants  int   // how many tokens are needed, or how many slots in addition to the kept slots
+	wants  int   // the number of tokens, or of slots besides the kept slots, that the last request wanted
 	retry  int64 // the earliest time of the next request for more slots or tokens
 	pause  time.Duration
 	check  time.Duration       // the time until the next request that renews the grants
@@ -125,7 +126,7 @@ type far struct {
 	others []store.GrantHolder // the other processes, from the last answer of the store
 }
 
-// granter returns a granter for the pool, or nil if nothing is shared.
+// granter returns a granter for the bounds in s, or nil if s is nil. It returns an error if s is invalid.
 func (s *Shared) granter() (*granter, error) {
 	if s == nil {
 		return nil, nil
@@ -149,7 +150,7 @@ func (s *Shared) granter() (*granter, error) {
 		wrong = fmt.Sprintf("Lease %v is less than the minimum, %v", s.Lease, minGrantLease)
 	case !utf8.ValidString(s.Name) || strings.Contains(s.Name, "\x00") || len(s.Name) > maxGrantText:
 		wrong = fmt.Sprintf("Name %s is not UTF-8, contains a NUL byte, or is longer than %d bytes", quoteID(s.Name), maxGrantText)
-	case strings.Contains(s.Name, "/"): // a slash ends the Name in the name of a limit
+	case strings.Contains(s.Name, "/"): // in the name of a limit, the first slash ends the Name
 		wrong = fmt.Sprintf("Name %s contains a slash", quoteID(s.Name))
 	}
 	if wrong != "" {
@@ -192,7 +193,7 @@ func (s *Shared) checkGroups() error {
 	return nil
 }
 
-// If `keys` is true, the method `bounds` reports whether g bounds each key. Otherwise it reports whether g bounds all steps together.
+// The method `bounds` reports whether g sets bounds: for each key if `keys` is true, or else for all steps together.
 func (g *granter) bounds(keys bool) bool {
 	switch {
 	case g == nil:
@@ -203,12 +204,12 @@ func (g *granter) bounds(keys bool) bool {
 	return g.shared.Limit > 0 || g.shared.Rate != Rate{}
 }
 
-// maxGrantText is the greatest length, in bytes, of a Shared.Name. The name of a limit in the store contains a key or the name of a group; if this is
-// longer than maxGrantText, limitName replaces it by its digest.
+// maxGrantText is the greatest length, in bytes, of a Shared.Name. The name of a limit in the store may contain a key or the name of a group. If the
+// key or the group's name is longer than maxGrantText, limitName replaces it by its digest.
 const maxGrantText = 200
 
-// The method `extend` connects a share with a limit in the store: the limit of the key or, if key is empty, the limit of all steps. If g sets no such
-// bound, extend does nothing.
+// The method `extend` connects a share with a limit in the store: the limit of all steps if key is empty, otherwise the limit of the key. It does
+// nothing if g does not set this limit.
 func (g *granter) extend(x *share, key string) {
 	switch {
 	case !g.bounds(key != ""):
@@ -233,7 +234,7 @@ func (g *granter) groups() map[string]*share {
 	return shares
 }
 
-// limitName returns the end of a limit's name in the store. A name that is too long for a store, or is not a text, is replaced by its digest.
+// limitName returns the end of a limit's name in the store. If the name is too long or is not a text, limitName uses its digest.
 func limitName(what, name string) string {
 	if len(name) <= maxGrantText && utf8.ValidString(name) && !strings.Contains(name, "\x00") {
 		return "/" + what + "/" + name
@@ -268,13 +269,13 @@ func (f *far) usable() int {
 
 func (f *far) hasSlot(taken int) bool { return f == nil || f.most == 0 || taken < f.usable() }
 
-// hasToken reports whether there is a token that is not promised to a claim.
+// hasToken reports whether there is a token that is not promised to a claim. Without a rate the result is true.
 func (f *far) hasToken() bool {
 	return !f.rated() || f.tokens > f.share.promised[1] && f.share.pool.now() < f.tokensUntil
 }
 
-// The method `take` records that a slot was taken, and takes a token if token is set. A run that is being stopped takes slots without waiting and
-// takes no tokens.
+// The method `take` records that a slot was taken. If token is set, it also takes a token. There may be no token if a run that is being stopped has
+// not waited for one.
 func (f *far) take(token bool) {
 	if f == nil {
 		return
@@ -292,7 +293,8 @@ func (f *far) putToken() {
 	}
 }
 
-// The method `lacks` reports whether claims wait only because this process has too few granted slots, or only because it has no granted token.
+// The method `lacks` reports whether claims wait because this process has too few granted slots, or because it has no granted token. If the share's
+// own limit is reached, both results are false. If the share's own bucket is empty, the result `tokens` is false.
 func (f *far) lacks() (slots, tokens bool) {
 	x := f.share
 	waiting, taken := x.waiting[0].Len()+x.waiting[1].Len(), x.taken()
@@ -305,7 +307,7 @@ func (f *far) lacks() (slots, tokens bool) {
 	return false, x.waiting[1].Len() > 0 && !f.hasToken() && x.bucketFree()
 }
 
-// The method `note` is called after the share or its grants have changed. It determines the time of the next request to the store.
+// The method `note` determines the time of the next request to the store. It is called after each change of the share or of its grants.
 func (f *far) note() {
 	if f == nil || f.asked {
 		return
@@ -346,12 +348,12 @@ func (f *far) note() {
 	} else if first {
 		select {
 		case g.wake <- struct{}{}:
-		default: // the goroutine is awake, or will use the new time when it wakes
+		default: // the channel already has an element, which wakes the goroutine
 		}
 	}
 }
 
-// giveBack waits until all grants of a Runner without runs are returned, or ctx ends.
+// giveBack waits until all grants of a Runner without runs are returned, or until ctx ends.
 func (rn *Runner) giveBack(ctx context.Context) {
 	p, _ := rn.limits()
 	if p == nil || p.granter == nil {
@@ -421,7 +423,7 @@ func (g *granter) collect() (batch []*far, requests []store.GrantRequest, wait t
 	return batch, requests, 0, false
 }
 
-// The method `request` makes a request for the store. Until the answer arrives, the process may use only the slots that the request keeps.
+// The method `request` returns the next request to the store. Until the answer arrives, the process may use only the slots that the request keeps.
 func (f *far) request(now int64) store.GrantRequest {
 	x, taken := f.share, f.share.taken()
 	slots, tokens := f.lacks()
@@ -435,7 +437,7 @@ func (f *far) request(now int64) store.GrantRequest {
 	check := now-f.checked >= int64(grantCheck) || len(x.stakes) == 0
 	waiting := x.waiting[0].Len() + x.waiting[1].Len()
 	grows := 0
-	if f.got { // the last request was granted, but nodes still lack slots or tokens, so this request is for twice as many
+	if f.got { // if nodes still lack slots or tokens after a successful request, the next request is for twice as many
 		grows = 2 * f.wants
 	}
 	f.wants = 0
@@ -478,7 +480,7 @@ func (f *far) request(now int64) store.GrantRequest {
 	return r
 }
 
-// ownLimit returns the smallest limit of this process for the steps of the share, or 0 if there is none.
+// ownLimit returns the share's own limit or, if it is smaller, this process's own limit of all steps. It returns 0 if there is neither limit.
 func (x *share) ownLimit() int {
 	if all := x.pool.whole; all != nil && all.limit > 0 && (x.limit == 0 || all.limit < x.limit) {
 		return all.limit
@@ -486,7 +488,7 @@ func (x *share) ownLimit() int {
 	return x.limit
 }
 
-// The method `holding` returns the sorted ids of a few runs that hold slots. The caller holds the pool's lock.
+// The method `holding` returns the sorted ids of at most grantRuns runs that hold slots. The caller holds the pool's lock.
 func (x *share) holding() (ids []string) {
 	for _, k := range x.stakes {
 		if _, used := k.lines.Bounds(); used > 0 {
@@ -497,7 +499,7 @@ func (x *share) holding() (ids []string) {
 	return ids[:min(len(ids), grantRuns)]
 }
 
-// The method `ask` calls the store, without a lock, and applies its answers.
+// The method `ask` calls the store and applies the answers. During the call, the pool is not locked.
 func (g *granter) ask(batch []*far, requests []store.GrantRequest) {
 	p, sent := g.pool, g.pool.now()
 	var answers []store.Granted
@@ -522,7 +524,7 @@ func (g *granter) ask(batch []*far, requests []store.GrantRequest) {
 	})
 }
 
-// countFailure reports whether the error of a call must be reported: after 1, 2, 4, 8 successive failures, and so on. A nil error resets the
+// countFailure reports whether the host must get the error of a call: after 1, 2, 4, 8 successive failures, and so on. A nil error resets the
 // count. The caller holds the pool's lock.
 func (g *granter) countFailure(err error) bool {
 	if err == nil {
@@ -548,8 +550,8 @@ func (g *granter) report(err error) {
 	}
 }
 
-// The method `settle` applies the store's answers or, if err is not nil, sets the time before which no request is made again. Then it calls back the
-// runs whose claims can be served now. The caller holds the pool's lock.
+// The method `settle` applies the answers of the store. If err is not nil, it sets the earliest time of the next request instead. Then it calls back
+// the runs whose claims can be served now. The caller holds the pool's lock.
 func (g *granter) settle(batch []*far, answers []store.Granted, sent int64, err error) {
 	now := g.pool.now()
 	if err != nil {
@@ -582,11 +584,11 @@ func (f *far) answered(a *store.Granted, sent, now int64) {
 		f.check = minGrantCheck
 	}
 	f.others = a.Others
-	if f.pause = min(max(2*f.pause, minGrantPause), maxGrantPause); f.got || f.wants == 0 { // if the request wanted nothing, the store has not refused it
+	if f.pause = min(max(2*f.pause, minGrantPause), maxGrantPause); f.got || f.wants == 0 { // a request that wanted nothing was not refused
 		f.pause = 0
 	}
 	f.retry = now + int64(f.pause)
-	if a.Next > 0 { // the pause is random, so that neither of two processes is always the first
+	if a.Next > 0 { // the pause has a random part, so that neither of two processes is always the first
 		f.retry = now + int64(min(a.Next, maxTokenPause)) + rand.Int64N(int64(minGrantPause))
 	}
 }

@@ -18,53 +18,55 @@ import (
 
 // Service describes the store and the workflows for [Runner.Serve].
 type Service struct {
-	// Store contains the runs. Serve performs them with [Durable] of this store. A Durable of another store in the
-	// options of the Runner or of a Workflow is refused.
+	// Store contains the runs. Serve performs each run with the option [Durable] for this store. Serve returns [ErrBadOption] if the Runner or a
+	// Workflow has a Durable for another store.
 	Store store.QueueStore
-	// Workflows lists the workflows that this process performs. It may contain several versions of a workflow, whose graphs have the same name:
-	// each run is performed by the version whose plan has the run's stored hash, see [Plan.Hash]. A run that was created without a hash is
-	// performed by the first version.
+	// Workflows lists the workflows that this process performs. It may contain several versions of a workflow: their graphs have the same name. The
+	// version whose plan has the run's stored hash performs the run, see [Plan.Hash]. The first version performs the runs that were created without
+	// a hash.
 	Workflows []Workflow
-	// Poll is the time between two queries for due runs. Serve also queries when it knows that a run becomes due, when a run has ended, and when a
-	// request is posted. If the store is a [store.DueNotifier], Serve also queries when another process has created a run. Zero means 50 ms, or 10 s
-	// for a store that notifies; a negative Poll is refused. If the store does not notify, Serve finds the new runs of other processes only at its
-	// next query.
+	// Poll is the time between two queries for due runs. Serve queries earlier if it knows that a run becomes due, if a run has ended, or if a
+	// request is posted. If the store notifies, see [store.DueNotifier], Serve also queries when another process has created a run. Otherwise Serve
+	// finds the new runs of other processes only at its next query. Zero means 50 ms, or 10 s for a store that notifies. A negative Poll is
+	// refused.
 	Poll time.Duration
-	// KeyRuns is the largest number of runs with the same key, see [RunKey], that are leased at once, in all processes that serve the store. Each
-	// process should set the same bound. If KeyRunsOf is set, the bound for a key is the result of KeyRunsOf. Serve calls KeyRunsOf each time that it
-	// needs a bound, from one goroutine. Zero means no bound, and runs without a key have no bound. The bound is checked when a lease is acquired.
-	// Only leases that have not expired count. So the runs of a dead process count until their leases expire. Runs that are at rest or not due do not
-	// count. While a key has reached its bound, its other runs stay due. The Store must be a [store.TurnStore].
+	// KeyRuns is the largest number of runs with the same key, see [RunKey], that may be leased at once. It bounds all processes that serve the store
+	// together, so each of them should set the same bound. If KeyRunsOf is set, its result for a key is the bound for that key; the bound is 1 if
+	// KeyRunsOf panics or returns a negative number. All calls of KeyRunsOf come from one goroutine. Zero means no bound. Runs without a key have no
+	// bound. Serve checks the bound when it acquires a lease. A run counts until its lease is released or expires, even if its process has died. A
+	// run that is at rest or due does not count. While a key has reached its bound, its other runs stay due. The Store must be a [store.TurnStore].
 	KeyRuns   int
 	KeyRunsOf func(key string) int
-	// RestAfter is the longest wait for which Serve keeps a run that has nothing to do. If more than this time remains until the end of the run's
-	// next backoff, pause, [SuspendUntil] or deadline, Serve leaves the run at once. The run continues here or in another process when it is due.
-	// Meanwhile it does not count towards MaxRuns, and costs one row in the store. Zero means 5 s; negative means that Serve leaves no such run.
-	// Serve also keeps a run if a Timeout bounds one of its composites, or if its rates will not have all their tokens again when the run is due.
+	// RestAfter is the longest time for which Serve keeps a run that has nothing to do. If more than this time remains until the run's next
+	// backoff, pause, [SuspendUntil] or deadline ends, Serve leaves the run at once. When the run is due, this process or another one continues it.
+	// Until then the run does not count towards MaxRuns, and costs one row in the store. Zero means 5 s. If RestAfter is negative, Serve leaves no
+	// run for this reason. Serve also keeps a run if a Timeout bounds one of its composites, or if the run's rates will not have all their tokens
+	// again when the run is due.
 	RestAfter time.Duration
-	// Admit, unless it is nil, is called before a run begins, while Serve holds the run's lease. If it returns a Request, the run does not begin: the
-	// Request cancels it, and none of its nodes is performed, not even cleanup nodes and the end node. Labels that Admit changes are stored with the
-	// run. If Admit fails or panics, Serve tries the run again later, like a run that cannot begin. Serve calls Admit from several goroutines. Until
-	// a run has begun, Serve may call Admit for it again, also in another process. ctx ends with the lease.
+	// Admit, unless it is nil, is called before a run begins, while Serve holds the run's lease. If Admit returns a Request, this Request cancels
+	// the run: no node is performed, not even a cleanup node or the end node. If Admit changes the labels of r, the store keeps the changed labels.
+	// If Admit fails or panics, the run does not begin, and Serve tries it again later. Serve calls Admit from several goroutines. Until the run
+	// has begun, this process or another one may call Admit for it again. ctx ends with the lease.
 	Admit func(ctx context.Context, r *store.Run) (*Request, error)
-	// Retention determines which ended runs are removed, with their events. If it is empty, none are removed. Each process removes such runs in
-	// batches, at intervals of PruneEvery; a PruneEvery of zero means 1 min. Each process should set the same Retention. Before Serve returns, it
-	// waits for the end of the current batch.
+	// Retention determines which ended runs Serve removes, together with their events. If it is empty, Serve removes no runs. Each process removes
+	// runs in batches, at intervals of PruneEvery; zero means 1 min. All processes should set the same Retention. Before Serve returns, it waits
+	// for the end of the current batch.
 	Retention  []store.Retention
 	PruneEvery time.Duration
-	// Blobs is the blob store of the runs' codec. Blobs to which no run refers any longer are removed from it: see [store.PruneQuery].
+	// Blobs is the blob store of the runs' codec. When Serve removes runs, it also removes the blobs to which no run refers any longer: see
+	// [store.PruneQuery].
 	Blobs store.BlobSweeper
-	// OnError is called with each error that prevents runs from continuing. For example, a run cannot begin, a request for a run cannot be read,
-	// no live process performs the runs of a workflow or a plan, the store does not answer, or another process has the same name, see [Lease].
-	// The errors match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are errors of [Start]. If an error persists,
-	// OnError is called again after some time. It is called from several goroutines. Its first argument is the id of the run, or "" if the error
-	// is about a queue or the store. Its second argument is the run's queue, or zero if the error is about the store. The text of err contains
-	// the id and the queue. If OnError is nil, the error is logged as a warning by [slog.Default].
+	// OnError is called with each error that prevents runs from continuing. For example, a run cannot begin, Serve cannot read a request for a run,
+	// no live process performs the runs of a workflow or a plan, the store does not answer, or another process has the same name, see [Lease]. The
+	// error matches [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or is an error of [Start] or KeyRunsOf. If an error
+	// persists, OnError is called again after some time. Serve calls OnError from several goroutines. The argument run is the id of the run, or ""
+	// if the error concerns no single run. The argument q is the run's queue, or zero if the error concerns no single queue. The text of err
+	// contains the id and the queue. If OnError is nil, [slog.Default] logs the error as a warning.
 	//
-	// Each call of Serve also calls OnError once with each warning about a version of a workflow. [Result.Warnings] contains the same warnings. They
-	// are about a Key or a Memo that no option uses, about times without a unit, and about gates ([ErrGateOutlasts]); the warnings of [Plan.Warnings]
-	// are also among them, except warnings about triggers. OnError is also called once for each setting that has no effect, such as a KeyLimit if no
-	// node has a Key. The texts of these errors contain "warning".
+	// In each call of Serve, OnError is also called once with each warning about a version of a workflow. [Result.Warnings] contains the same
+	// warnings. They concern a Key or a Memo that no option uses, times without a unit, and gates ([ErrGateOutlasts]). They include the warnings of
+	// [Plan.Warnings], except warnings about triggers. OnError is also called once for each setting that has no effect, for example a KeyLimit if
+	// no node has a Key. The text of each warning contains "warning".
 	OnError func(run string, q store.Queue, err error)
 }
 
@@ -79,12 +81,12 @@ type Workflow struct {
 	Options []Option
 	// MaxRuns is the largest number of runs of the workflow that this process performs at the same time. The MaxRuns of the Runner also applies.
 	// Other workflows can use the rest of the Runner's MaxRuns. Further runs of this workflow stay due, so that other processes can perform them.
-	// Zero means no bound. All versions of a workflow share one bound; different or negative bounds are refused. For runs whose key is the workflow's
-	// name, see [RunKey], the bound applies to all processes together, like Service.KeyRuns.
+	// Zero means no bound. All versions of a workflow share one bound; different or negative bounds are refused. If the name of the workflow is the
+	// key of runs, see [RunKey], MaxRuns also bounds these runs in all processes together, like Service.KeyRuns.
 	MaxRuns int
 }
 
-// ErrUnclaimable is matched by the error that Serve reports about unended runs if no live process performs their workflow and plan: see
+// ErrUnclaimable is matched by the error that Serve reports if runs have not ended and no live process performs their workflow and plan: see
 // [store.Unclaimable].
 var ErrUnclaimable = errors.New("no live process performs its runs")
 
@@ -93,13 +95,13 @@ const (
 	// behindNotifier is the default Poll for a store that notifies of due runs.
 	behindNotifier   = 10 * time.Second
 	defaultRestAfter = 5 * time.Second
-	// calmPause is the least time between two queries caused by notifications of a store.
+	// calmPause is the least time between two queries that notifications of a store cause.
 	calmPause = 20 * time.Millisecond
 	// reportPause is the time between two reports of the same unclaimable queue.
 	reportPause = time.Minute
 	// defaultPrune is the time between two removals of runs.
 	defaultPrune = time.Minute
-	// keyPause is the longest time between two queries while all places of a key are taken, since another process may free a place.
+	// keyPause is the longest time between two queries while a key has reached its bound, since another process may free a place.
 	keyPause = 500 * time.Millisecond
 	// restPause is the time for which Serve ignores a run that has come to rest, since the clock of this process may be behind the store's clock.
 	restPause = defaultPoll
@@ -107,18 +109,18 @@ const (
 	startsAtOnce = 8
 )
 
-// Serve performs the runs of a store: first all due runs, see [store.QueueStore], then runs as they become due. Runs with a higher [RunPriority] are
-// first, and of several runs with the same priority the run that has been due longest; but keys take turns. At most MaxRuns runs are performed at a
-// time. Any number of processes may serve one store. One of them performs each run; if it dies, another process continues the run after the lease has
-// expired. Serve ignores runs of workflows and plans that are not among s.Workflows. docs/durable.md describes how runs come to rest, and how Serve
-// retries runs that could not begin.
+// Serve performs the runs of a store: first all due runs, see [store.QueueStore], then each run when it becomes due. Runs with a higher
+// [RunPriority] begin first. Among runs of the same priority, keys take turns; otherwise the run that has been due longest begins first. Serve
+// performs at most MaxRuns runs at a time. Any number of processes may serve one store, but only one at a time performs a run. If this process
+// dies, another process continues the run after the lease has expired. Serve ignores runs of workflows and plans that are not in s.Workflows.
+// docs/durable.md describes how runs come to rest, and how Serve retries runs that could not begin.
 //
-// After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, Serve returns ctx's cause. The runs that Serve has begun then
-// continue until Shutdown, since their contexts contain the values of ctx, but do not end with it. Before it performs anything, Serve returns the
-// errors of [Graph.Compile] and [Start] about graphs and options. It returns [ErrBadOption] for an invalid Service, for example without a Store or
-// Workflows, with a negative Poll or a Poll of less than 1 ms, with the same version twice, with two owners, or with an option for a single run. The
-// error matches [ErrStore] if the store can no longer be used, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a newer program has
-// migrated the schema; Serve returns this error when the runs that it has begun have ended or are at rest.
+// After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, Serve returns ctx's cause, and the runs that it has begun
+// continue until Shutdown: their contexts contain the values of ctx, but do not end with it. If a graph or an option is invalid, Serve performs
+// nothing, and returns the error of [Graph.Compile] or [Start]. It returns [ErrBadOption] for an invalid Service, for example without a Store or
+// Workflows, with a negative Poll or a Poll below 1 ms, with the same version twice, with two owners, or with an option for a single run. The error
+// matches [ErrStore] if the store can no longer be used, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a newer program has migrated
+// the schema; Serve returns this error when the runs that it has begun have ended or are at rest.
 func (rn *Runner) Serve(ctx context.Context, s Service) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -157,8 +159,8 @@ func (rn *Runner) Serve(ctx context.Context, s Service) error {
 			v.takeAt = time.Time{}
 		case <-v.told:
 			timer.Stop()
-			// The next query comes as soon as v.calm has passed since the last query. The pause is needed since other processes may keep creating
-			// runs.
+			// After a notification, Serve queries as soon as v.calm has passed since the last query. Without this pause, other processes that keep
+			// creating runs would cause a query for each run.
 			if at := v.tookAt.Add(v.calm); at.Before(v.takeAt) {
 				v.takeAt = at
 			}
@@ -189,8 +191,8 @@ func (rn *Runner) free(most int) int {
 	return min(most, rn.MaxRuns-rn.active-rn.queue.Len()-len(rn.reserved))
 }
 
-// The type `serving` is the state of one call of Serve. Its loop runs on the caller's goroutine. For each run that it has begun, another goroutine
-// waits for the end of the run.
+// The type `serving` is the state of one call of Serve. Its loop runs on the caller's goroutine. A separate goroutine starts each run, and waits
+// for the end of the run.
 type serving struct {
 	rn        *Runner
 	base      context.Context // the context of the runs
@@ -215,7 +217,7 @@ type serving struct {
 	keysAt     time.Time     // when a failing KeyRunsOf is reported next
 	keyless    bool          // whether the warning about a run without a key was reported
 
-	held  atomic.Int64  // the number of runs that have begun here or are being started, and have not ended
+	held  atomic.Int64  // the number of runs that this Serve is starting or performing
 	wake  chan struct{} // signalled when a run has ended or could not begin
 	told  chan struct{} // signalled when the store has notified of a request or a run
 	apart deferrals
@@ -230,7 +232,7 @@ type version struct {
 	outlasts atomic.Bool // whether a gate with a deadline beyond the run's Timeout was reported
 }
 
-// workload counts the runs of a workflow, in all versions, that have begun here or are being started, and have not ended.
+// workload counts the runs of a workflow, in all versions, that this process is starting or performing.
 type workload struct {
 	most int // 0 means no bound
 	now  atomic.Int64
@@ -395,7 +397,7 @@ func (v *serving) add(w Workflow) error {
 }
 
 // The method `turn` performs the due tasks of the loop: it announces the queues of this process, reports unclaimable queues, and starts due runs. It
-// returns how long the loop may wait. It reports an error to the host, and also returns it.
+// returns how long the loop may wait. If a task fails before ctx ends, `turn` reports the error to the host, and also returns it.
 func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	now := time.Now()
 	if v.outdated == nil && !now.Before(v.announceAt) {
@@ -427,7 +429,8 @@ func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	return max(time.Until(next), time.Millisecond), nil
 }
 
-// startRetaining removes runs by the Retention on a separate goroutine. The returned function stops that goroutine and waits until it has ended.
+// startRetaining removes ended runs on a separate goroutine, as the Retention determines. The returned function stops that goroutine
+// and waits until it has ended.
 func (v *serving) startRetaining(ctx context.Context) (end func()) {
 	if len(v.service.Retention) == 0 {
 		return func() {}
@@ -461,7 +464,7 @@ func (v *serving) retain(ctx context.Context) {
 	}
 }
 
-// watchRequests wakes the loop when a request is posted for a run, since a run at rest is then due.
+// watchRequests wakes the loop when a request is posted for a run, since the request makes a run at rest due.
 func (v *serving) watchRequests() (stop func(), err error) {
 	in, ok := v.service.Store.(store.Inbox)
 	if !ok {
@@ -531,7 +534,7 @@ func (v *serving) withdraw() {
 	}
 }
 
-// reportUnclaimable reports the queues that no live process performs.
+// reportUnclaimable reports the queues whose runs no live process performs.
 func (v *serving) reportUnclaimable(ctx context.Context) error {
 	var list []store.QueueState
 	err := guarded(func() (err error) {
@@ -587,7 +590,8 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// The method `open` returns the queues of the workflows that have room for more runs, and the number of runs that may begin, at most `most`.
+// The method `open` returns the queues of the workflows for which more runs may begin. It also returns the number of runs that may begin in total,
+// at most `most`.
 func (v *serving) open(most int) (queues []store.Queue, runs int) {
 	full, room := false, 0
 	for _, l := range v.loads {
@@ -611,7 +615,7 @@ type leasedKeys struct {
 	full []string // sorted
 }
 
-// leasedKeys queries the store for the number of leased runs by key, if keys have bounds.
+// leasedKeys asks the store how many runs of each key are leased, if keys have bounds.
 func (v *serving) leasedKeys(ctx context.Context) (k leasedKeys, err error) {
 	if !v.bounded {
 		return k, nil
@@ -628,7 +632,7 @@ func (v *serving) leasedKeys(ctx context.Context) (k leasedKeys, err error) {
 	return k, err
 }
 
-// mostOf returns the number of runs of a key that may be leased at once; 0 means any number.
+// mostOf returns how many runs of a key may be leased at once; 0 means any number.
 func (v *serving) mostOf(key string) (most int) {
 	if key == "" || !v.bounded {
 		return 0
@@ -651,7 +655,7 @@ func (v *serving) mostOf(key string) (most int) {
 	return most
 }
 
-// The method `fitting` drops the runs of a page that would exceed the bounds of their workflows or keys.
+// The method `fitting` removes from a page the runs that would exceed the bounds of their workflows or keys.
 func (v *serving) fitting(runs []store.Run, keys *leasedKeys) []store.Run {
 	taken, ofKey := map[*workload]int{}, map[string]int{}
 	return slices.DeleteFunc(runs, func(r store.Run) bool {
@@ -670,14 +674,14 @@ func (v *serving) fitting(runs []store.Run, keys *leasedKeys) []store.Run {
 	})
 }
 
-// dueRun is a run to start. Keys take turns, so the start of the run also records a turn of the run's key: see [store.TurnStore].
+// dueRun is a run to start. Since keys take turns, the start of the run also records a turn of the run's key: see [store.TurnStore].
 type dueRun struct {
 	store.Run
 	turn *keyTurn // nil if turns are not recorded
 }
 
-// turnsOf adds to each run the turn of its key. The parameter `keyed` is true if a run of the queues has a key. If no run has a key, turns make no
-// difference, and turnsOf adds none.
+// turnsOf adds to each run the turn of the run's key. The parameter `keyed` is true if a run of the queues has a key. If no run has a key, turns
+// make no difference, and turnsOf adds none. If KeyRuns is set, turnsOf also warns once about a run without a key.
 func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
 	list := make([]dueRun, len(runs))
 	for i := range runs {
@@ -692,8 +696,8 @@ func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
 	return list
 }
 
-// The method `start` starts runs in batches of startsAtOnce, and returns the number of runs that have begun. Other processes may be starting runs of
-// the same page. So if another process has leased a run, `start` skips a random number of the runs that follow, to avoid further conflicts.
+// The method `start` starts runs in batches of startsAtOnce, and returns how many runs have begun so far. Other processes may be starting runs of
+// the same page. So if another process has leased one of the runs, `start` skips a random number of the following runs, to avoid further conflicts.
 func (v *serving) start(runs []dueRun) (started int) {
 	for i := 0; i < len(runs); {
 		some := runs[i:min(i+startsAtOnce, len(runs))]
@@ -727,7 +731,7 @@ func (v *serving) start(runs []dueRun) (started int) {
 	return started
 }
 
-// errNotBegun is the result of a start whose goroutine ended because code of the host called Goexit.
+// errNotBegun is the result of a start if code of the host has called Goexit during the start.
 var errNotBegun = errors.New("the goroutine was ended before the run has begun")
 
 // The method `perform` starts a run, sends the result of the start to the channel `begun`, and waits for the run's end. The parameter `failures` is
@@ -778,8 +782,8 @@ func (v *serving) begin(r *dueRun) (*Run, error) {
 	return x.plan.Start(v.base, x.Step, v.rn.options(opts)...)
 }
 
-// The list `quiet` contains the errors of a start that are not reported. Most of them mean that another process was first, or that the clock of this
-// process is behind.
+// The list `quiet` contains errors that Serve does not report if a start returns them. Most of them mean that another process was first, or that
+// the clock of this process is behind.
 var quiet = []error{ErrLeased, store.ErrKeyFull, ErrDuplicateRun, ErrFinished, ErrNotDue, ErrShutdown, ErrUnknownRun}
 
 // The method `begun` handles the result of a start.
@@ -841,7 +845,7 @@ func (v *serving) warnOfPlans(list []Workflow) {
 	}
 }
 
-// warnOfGates reports gates that outlast a run, once for each version of a workflow.
+// warnOfGates reports that a gate outlasts its run, once for each version of a workflow.
 func (v *serving) warnOfGates(x *version, res *Result) {
 	if i := slices.IndexFunc(res.Warnings, func(w error) bool { return errors.Is(w, ErrGateOutlasts) }); i >= 0 && !x.outlasts.Swap(true) {
 		v.warn(store.Queue{Workflow: x.plan.name, Plan: x.plan.Hash()}, res.Warnings[i])

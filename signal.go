@@ -12,9 +12,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// NewState returns the state of a run that has not begun: disabled nodes are skipped, and roots are ready. It uses these options: modes, failure
-// modes, stop modes, suspend modes, [Limit], [KeyLimit], the rates and, for [machine.State.RunStatusSignal], the status rules. Use [Plan.Prune]
-// instead of [Fire].
+// NewState returns the state of a run that has not begun: disabled nodes are skipped, and roots are ready. It uses the options [Mode],
+// [FailureMode], [StopMode], [SuspendMode], [Limit] and [KeyLimit], and the rates. [machine.State.RunStatusSignal] also uses the status rules.
+// Instead of the option [Fire], use [Plan.Prune].
 func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {
@@ -32,9 +32,8 @@ func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 
 // RestoreState returns the State of a run that continues from a snapshot, with the options of [NewState]. The [Mode] must equal the Mode of the
 // snapshot. Any other option may have another value, which applies from now on. If a limit is now less than the number of running nodes, no node
-// starts until enough nodes have ended. The State hands out the ready gates in this order. First are the gates that were handed out before the
-// snapshot, if the host had not reported their wait or their end; they are sorted by Ref. All other gates follow, in the order in which they became
-// ready.
+// starts until enough nodes have ended. The State first hands out the ready gates that were already handed out before the snapshot, sorted by Ref,
+// if the host had not yet reported that they wait or have ended. Then it hands out all other ready gates, in the order in which they became ready.
 //
 // The error matches [ErrGraphChanged] if the snapshot is for another plan. It matches [ErrBadValue] if the snapshot has another
 // [machine.StateVersion], was taken in another Mode, or is damaged. To find damage, RestoreState compares the state of each node with the states of
@@ -54,10 +53,10 @@ func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine
 	return machine.RestoreState(&p.net, &x, &from)
 }
 
-// These flags are properties of a node that its State does not use.
+// These flags describe a node for this package. The State does not use them.
 const (
 	factTimed = machine.FlagHost << iota // the node has a timeout
-	factOwn                              // the node has a Do, a Test or inputs to check: an attempt consists of more than a call of the host's step function
+	factOwn                              // the node has a Do, a Test or inputs to check, so an attempt is more than a call of the host's step function
 	factJudge                            // the output of the node is checked
 	factOnce                             // the mock of the node is called once, and not retried
 )
@@ -81,15 +80,15 @@ var (
 )
 
 // State returns the run's state, for reading and observing. The State's signals follow the run, and the effects on these signals may call the
-// methods of the Run. Only the run itself changes the State. If a program calls a method that would change it, the method returns
+// methods of the Run. Only the run itself can change the State. If a program calls a method to change the State, the method returns
 // [machine.ErrDriven], or does nothing if it has no error result.
 func (r *Run) State() *machine.State { return (*machine.State)(&r.st) }
 
 // WaitFor waits until the node is in one of the statuses, and returns this status. If no statuses are given, it waits for any terminal status.
-// WaitFor notices every status that the node enters after the call, however briefly.
+// WaitFor notices every status that the node enters after the call, even for a moment.
 //
 // The error matches [ErrNoContext] if ctx is nil, [ErrUnknownNode] if there is no such node, [ErrTransition] if the node is terminal in another
-// status, and [ErrFinished] if the run has ended and the node is not terminal. If ctx ends first, WaitFor returns its cause. If WaitFor returns an
+// status, and [ErrFinished] if the run has ended and the node is not terminal. If ctx ends first, the error is ctx's cause. If WaitFor returns an
 // error, it also returns the node's current status.
 func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Status, error) {
 	if ctx == nil {
@@ -163,9 +162,9 @@ func (w *waiter) Note(_ machine.Ref, status Status) {
 	}
 }
 
-// Watch yields the current status of every node, in topological order, and then the newest status of each node whose status has changed. It ends
-// when the run has ended and its last statuses were yielded, or when ctx ends. A slow consumer misses intermediate statuses but not the last one,
-// and does not delay the run. If ctx is nil, Watch yields nothing.
+// Watch yields the current status of every node, in topological order, and then the newest status of each node whose status has changed. Watch ends
+// when ctx ends, or when the run has ended and the last status of every node was yielded. A slow consumer may miss intermediate statuses, but never
+// the last one, and does not delay the run. If ctx is nil, Watch yields nothing.
 func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 	return func(yield func(string, Status) bool) {
 		if ctx == nil {
@@ -238,14 +237,14 @@ func (w *changeWatcher) Note(r machine.Ref, _ Status) {
 // bringSignals starts a goroutine that publishes the changes of the run's signals. Publishing calls effects. These are user code, so they may be
 // slow or call Goexit. The caller holds the run's lock.
 func (r *Run) bringSignals() {
-	// No goroutine is needed while r.flushing is set, since another goroutine then publishes the changes. A Coordinator (r.manual) publishes them itself.
+	// No goroutine is needed while r.flushing is set, since another goroutine then publishes them. A Coordinator (r.manual) publishes them itself.
 	if r.st.SignalsDue() && r.flushing == nil && r.manual == nil {
 		r.rare().flushing = make(chan struct{})
 		go r.flushSignals()
 	}
 }
 
-// flushSignals publishes the pending changes on its own goroutine, and returns when none remains.
+// flushSignals runs on a goroutine of its own. It publishes pending changes until none remain.
 func (r *Run) flushSignals() {
 	s := &r.st
 	returned := false
@@ -266,8 +265,8 @@ func (r *Run) flushSignals() {
 	returned = true
 }
 
-// The method `observed` waits, at most for the grace, until the effects on the run's signals were notified of the end of the run. It returns the
-// errors of the effects.
+// The method `observed` waits until the effects on the run's signals have seen the end of the run, but at most for the grace. It returns the errors
+// of the effects, and errStuckEffect if the grace ends first.
 func (r *Run) observed(grace time.Duration) error {
 	s := &r.st
 	s.Lock()

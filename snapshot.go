@@ -16,34 +16,34 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Snapshot is the state of a run at one point in time. For every node that is not idle it contains the status, the attempts, the output, the errors,
-// the branches that the node took, and its wait. It also contains the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in
-// this process or in another one. It is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
+// Snapshot is the state of a run at one point in time. For every node that is not idle it contains the status, the attempts, the output, the
+// errors, the branches that the node took, and its wait. It also contains the position of the event log. [Resume], [Redrive] and [Fork] continue
+// from a Snapshot, in any process. It is immutable. It may be resumed any number of times, but two runs that resume from it repeat the same work.
 //
-// A Snapshot also contains the nodes inside composites, at any depth, but only the nodes of the composite's last attempt. For a loop it contains the
-// nodes of the current iteration, and the output of the previous iteration. It contains earlier iterations only if their nodes may have to be
-// undone. It contains the nodes inside an expanded node, but not the node's graph, see [Expand].
+// A Snapshot also contains the nodes inside composites, at any depth, but only from the last attempt of each composite. For a loop it contains the
+// nodes of the current iteration, and the output of the previous iteration. It contains the nodes of earlier iterations only if they may have to be
+// undone. For an expanded node it contains the nodes inside, but not the graph, see [Expand].
 //
-// A Snapshot that was taken in this process contains the values themselves, and the part of the log that [Run.Events] needs. Its JSON form
-// contains the values as the run's [Codec] encodes them. If a value cannot be encoded, the error of MarshalJSON matches [ErrNotEncodable] and
-// contains the node's path. The list of a running map is also stored, so the map has the same items when the run continues. Errors keep their
-// text, and still match the sentinel errors of this package and of package context.
+// A Snapshot that was taken in this process contains the values themselves, and the part of the log that [Run.Events] needs. Its JSON form contains
+// the values as the run's [Codec] encodes them. If a value cannot be encoded, the error of MarshalJSON matches [ErrNotEncodable] and contains the
+// node's path. The list of a running map is stored too, so the map has the same items when the run continues. A decoded error has the text of the
+// original error, and matches the same sentinel errors of this package and of package context.
 type Snapshot struct {
 	file  snapshotFile
 	codec Codec     // used by MarshalJSON; the values of a decoded snapshot are read with the codec of the run that resumes
 	log   *eventLog // the log of the run, for a run that continues in this process; nil in a snapshot from a file or a store, or if the run has no log
 }
 
-// snapshotVersion is the version of the JSON form. A reader accepts no other version, except undoVersion.
+// snapshotVersion is the version of the JSON form. A reader of snapshots accepts only this version and undoVersion.
 const snapshotVersion = 1
 
-// undoVersion is the version of a snapshot, and of a run's record in a store, if the run has undone a node. Older readers would not notice this,
-// so they must refuse the snapshot.
+// undoVersion is the version of a snapshot if the run has undone a node. A run's record in a store then also has this version. Older readers would
+// overlook the undone nodes, so they must refuse undoVersion.
 const undoVersion = 3
 
-// answersVersion is the version of a run's record in a store if the run has taken signals with IDs, or if it has not answered its requests in the
-// order in which they were posted. Older readers would not notice these signals and answers. They would accept a repeated signal as a new one, so
-// they must refuse the record.
+// answersVersion is the version of a run's record in a store if the run has taken a signal with an ID, or has answered a request before an earlier
+// request. Older readers would overlook these signals and answers: they would accept a repeated signal as a new one. So they must refuse the
+// record.
 const answersVersion = 2
 
 // snapshotFile is the JSON form of a snapshot.
@@ -53,7 +53,7 @@ type snapshotFile struct {
 	Hash      string            `json:"hash"`            // the hash of the plan
 	Run       string            `json:"run"`             // the run's id
 	Epoch     int               `json:"epoch"`           // 1, plus one for each redrive
-	Status    RunStatus         `json:"status"`          // running, if the snapshot was taken before the end of the run
+	Status    RunStatus         `json:"status"`          // running, if the snapshot was taken before the run ended or was suspended
 	Taken     time.Time         `json:"taken"`
 	Deadline  time.Time         `json:"deadline,omitzero"`   // the deadline of the whole run; missing in files of older versions
 	Estimates *estimates        `json:"estimates,omitempty"` // the durations from the run's History
@@ -70,7 +70,7 @@ type snapshotFile struct {
 	Signals   []signalState     `json:"signals,omitempty"`  // signals for gates that the run has not reached yet
 	Answered  []answeredState   `json:"answered,omitempty"` // the signals with IDs; in a store they have their own records, unless an older version wrote them
 	Failed    []groupFailure    `json:"failed_groups,omitempty"`
-	Forked    string            `json:"forked,omitempty"`         // for a fork, only in a store: the run whose results the fork kept at its beginning
+	Forked    string            `json:"forked,omitempty"`         // set only in a store, for a fork: the run from which the fork has kept results
 	Kept      []keptEpoch       `json:"kept_epochs,omitempty"`    // set only in a store
 	Ahead     []aheadState      `json:"answered_ahead,omitempty"` // set only in a store
 	Undoing   *undoingState     `json:"undoing,omitempty"`        // nil if nothing was undone
@@ -97,7 +97,7 @@ type undoState struct {
 	Attempts int32        `json:"attempts,omitempty"`
 	Cut      int32        `json:"cut,omitempty"` // Cut and Crashes count attempts like the fields of the same names in nodeFacts
 	Crashes  int32        `json:"crashes,omitempty"`
-	AtWork   bool         `json:"at_work,omitempty"` // whether the last attempt has begun and not ended
+	AtWork   bool         `json:"at_work,omitempty"` // whether the last attempt is running
 	Began    time.Time    `json:"began,omitzero"`
 	Ended    time.Time    `json:"ended,omitzero"` // when the undo succeeded or was given up
 	Due      time.Time    `json:"due,omitzero"`   // when the next attempt begins, after a backoff
@@ -109,7 +109,7 @@ type undoState struct {
 	inside bool // of a composite: whether the nodes inside were undone one by one, not the composite as a whole
 }
 
-// aheadState is the answer to a request whose predecessor has no answer yet.
+// aheadState is the answer to a request that was answered before an earlier request.
 type aheadState = store.TakenRequest
 
 // firedState is the trigger that fired the run, together with its payload.
@@ -119,11 +119,11 @@ type firedState struct {
 	Payload *stored   `json:"payload,omitempty"`
 }
 
-// insideState is the state of the current or last run nested in a composite. In a store the nodes have their own records.
+// insideState is the state of a composite's nested run, the current one or the last one. In a store the nodes have their own records.
 type insideState struct {
-	// For a loop: Iteration is the number of the current iteration, from 1, and Previous is the output of the previous iteration. Collected contains
-	// the outputs of all earlier iterations, if the loop collects them. Degraded reports whether an earlier iteration handled failures. DegradedAt is
-	// the number of the first such iteration (missing in files of older versions).
+	// For a loop: Iteration is the number of the current iteration, from 1, and Previous is the output of the previous iteration. Collected
+	// contains the outputs of all earlier iterations, if the loop collects them. Degraded reports whether an earlier iteration handled failures.
+	// DegradedAt is the number of the first iteration that handled failures (missing in files of older versions).
 	Iteration  int      `json:"iteration,omitempty"`
 	Previous   *stored  `json:"previous,omitempty"`
 	Collected  []stored `json:"collected,omitempty"`
@@ -137,9 +137,9 @@ type insideState struct {
 
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
-	First uint64    `json:"first,omitempty"` // the id of the event with which the nested run began: the composite's start
-	// StoppedFor is the cause for which the composite was stopped. Stop describes how the nested run was stopped, because of StoppedFor or
-	// because of a failure inside it.
+	First uint64    `json:"first,omitempty"` // the id of the composite's start event, with which the nested run began
+	// StoppedFor is the cause for which the composite was stopped. Stop describes the stop of the nested run. The reason for this stop is
+	// StoppedFor or a failure inside the nested run.
 	StoppedFor CauseKind     `json:"stopped_for,omitempty"`
 	Stop       *stopState    `json:"stop,omitempty"`
 	Cancelled  bool          `json:"cancelled,omitempty"`
@@ -153,12 +153,12 @@ type insideState struct {
 	Undoes  bool          `json:"undoes,omitempty"`
 	Past    []insideState `json:"past,omitempty"`
 	Undoing RunStatus     `json:"undoing,omitempty"`
-	// Whole reports whether the verdict of the nested run is final and was given without a failed compensation. The verdict is final if the composite
-	// has ended, or if the nested run completed but the attempt of its composite failed. Undoing the nodes inside later does not change the verdict.
-	// Files of older versions have Whole only for composites that run.
+	// Whole reports whether the verdict of the nested run is final and is not the failure of a compensation. The verdict is final if the composite
+	// has ended. It is also final if the nested run completed but the attempt of the composite failed. Undoing the nodes inside later does not
+	// change a final verdict. In files of older versions, Whole is set only for running composites.
 	Whole bool `json:"whole,omitempty"`
-	// Expanded is the hash of the graph that the step of an expanded node returned. Redo describes which nodes run again in that graph, after the
-	// step has returned it again, see [Redrive].
+	// Expanded is the hash of the graph that the step of an expanded node returned. The step is called again after a [Redrive]. When it has
+	// returned the graph, Redo determines which nodes of the graph run again.
 	Expanded string     `json:"expanded,omitempty"`
 	Redo     *redoState `json:"redo,omitempty"`
 
@@ -167,8 +167,8 @@ type insideState struct {
 	apart   int         // the number of elements of Collected that have their own records in the store
 	dropped []nodeState // the nodes that a redrive has removed
 	redone  bool        // set by a redrive if the composite had ended, or if a node inside it runs again
-	// deeper are the signals for nodes in composites of an expanded graph that is not known yet. Each signal names its node by the path in that
-	// graph. In a store these signals are in Signals, since the nested runs that would write them do not exist yet.
+	// deeper contains signals for nodes inside the composites of an expanded graph, while this graph is not known. Each signal names its node by
+	// the path in that graph. In a store, Signals contains these signals too, since the nested runs that would store them do not exist yet.
 	deeper []signalState
 }
 
@@ -177,8 +177,8 @@ type stopState struct {
 	Origin string       `json:"origin,omitempty"`
 	Drain  bool         `json:"drain,omitempty"` // whether running attempts may finish
 	Err    *storedError `json:"error,omitempty"`
-	// Later contains the stops that followed the first one, sorted by kind: at most one for each kind, and none of the first stop's kind. If a node was
-	// still running at a later stop, its cause may be the cause of that stop.
+	// Later contains the stops that followed the first one, sorted by kind: at most one of each kind, and none of the first stop's kind. A node
+	// that was still running at a later stop may have the cause of that stop.
 	Later []laterStop `json:"later,omitempty"`
 }
 
@@ -194,7 +194,7 @@ type signalState struct {
 	Comment string `json:"comment,omitempty"`
 	ID      string `json:"id,omitempty"`
 
-	given bool // whether the signal came with the options of the run that continues; such a signal is too late if the deadline of the wait has passed
+	given bool // whether the options of the continuing run contain the signal; then it is too late if the deadline of the wait has passed
 }
 
 // nodeState is the state of a node in a snapshot.
@@ -208,13 +208,13 @@ type nodeState struct {
 	// Origin is the node that caused a stop or a supersession.
 	Origin string   `json:"origin,omitempty"`
 	Labels []string `json:"labels,omitempty"` // the branches taken
-	// If the node is a condition, Asked contains the failed nodes whose status or error the condition's test has read. Asked is nil, not empty, if
-	// the condition follows no failure, and in files of older versions.
+	// Asked is for a condition: it contains the failed nodes whose status or error the condition's test has read. If the condition follows no
+	// failure, Asked is nil, not empty. It is also nil in files of older versions.
 	Asked []string `json:"asked,omitzero"`
 	// Epoch is set if the run was redriven with KeepDescendants, RepeatCompensations or CompensatedByHand. It is the epoch in which the node has
 	// ended or will end.
 	Epoch    int       `json:"epoch,omitempty"`
-	Attempts int32     `json:"attempts,omitempty"` // as in events
+	Attempts int32     `json:"attempts,omitempty"` // the number of attempts, as in events
 	Due      time.Time `json:"due,omitzero"`       // when the backoff of the node ends
 	// Refused is the reason why the store refused the output of the last attempt. The node will fail.
 	Refused *storedError `json:"refused,omitempty"`
@@ -244,7 +244,7 @@ type nodeState struct {
 	Awaited  []awaitedRun      `json:"awaited,omitempty"`
 	Saved    *stored           `json:"saved,omitempty"`
 	Signal   *stored           `json:"signal,omitempty"`
-	// Signalled reports whether there was a signal. The signal's value may be null, which JSON omits.
+	// Signalled reports whether the node has received a signal. Signal does not show this if the signal's value is null, because JSON omits null.
 	Signalled bool   `json:"signalled,omitempty"`
 	Actor     string `json:"actor,omitempty"` // Actor, Comment and SignalID belong to the signal
 	Comment   string `json:"comment,omitempty"`
@@ -298,7 +298,7 @@ type stored struct {
 
 func storedValue(v any) *stored { return &stored{value: v} }
 
-// MarshalJSON and UnmarshalJSON only copy the encoded value. The codec encodes and decodes it: see encoded.
+// MarshalJSON and UnmarshalJSON only copy the encoded value. The functions of encoder and decoder call the codec.
 func (v stored) MarshalJSON() ([]byte, error) {
 	if v.raw == nil {
 		return nil, fmt.Errorf("%w: no codec has encoded it", ErrNotEncodable)
@@ -315,7 +315,7 @@ func (v *stored) UnmarshalJSON(data []byte) error {
 type storedError struct {
 	Text    string   `json:"text"`
 	Matches []string `json:"matches,omitempty"`
-	// Kept has the forms of errors of other packages, see foreign.KeepErrors.
+	// Kept contains errors of other packages in encoded form, see foreign.KeepErrors.
 	Kept map[string]json.RawMessage `json:"kept,omitempty"`
 
 	err error // nil if the error comes from a file
@@ -369,8 +369,8 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 	return json.Marshal(file)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. The error matches [ErrBadValue] if data is not a snapshot of a known version. The values are
-// decoded when a run resumes from the snapshot, by that run's codec.
+// UnmarshalJSON implements json.Unmarshaler. The error matches [ErrBadValue] if data is not a snapshot of a known version. The values stay encoded;
+// when a run resumes from the snapshot, the codec of that run decodes them.
 func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	if s == nil {
 		return fmt.Errorf("%w: snapshot: decoded to a nil Snapshot", ErrBadValue)
@@ -406,8 +406,8 @@ func (s *Snapshot) RunID() string { return orZero(s).file.Run }
 // Epoch returns the epoch of the run: 1, plus one for each [Redrive].
 func (s *Snapshot) Epoch() int { return orZero(s).file.Epoch }
 
-// Status returns the status of the run when the snapshot was taken. A snapshot in status [RunRunning] was taken before the run ended or was
-// suspended. A run that resumes from it continues as after a crash: attempts that were running are repeated.
+// Status returns the status of the run when the snapshot was taken. A snapshot with the status [RunRunning] was taken before the run ended or was
+// suspended. A run that resumes from this snapshot continues as after a crash: it repeats the attempts that were running.
 func (s *Snapshot) Status() RunStatus { return orZero(s).file.Status }
 
 // StopRequest returns the first request to stop the run, like Result.StopRequest, or the zero Request if there was none.
@@ -423,13 +423,13 @@ func (s *Snapshot) Inputs() map[string]any {
 	return inputs
 }
 
-// Waiting returns the ids of the nodes that wait for a signal, and the paths of such nodes in composites, in the order of declaration.
+// Waiting returns the nodes that wait for a signal, in the order of declaration: each node by its id, or by its path if it is inside a composite.
 func (s *Snapshot) Waiting() []string {
 	return (&insideState{Nodes: orZero(s).file.Nodes}).waiting(nil, "", true)
 }
 
-// The method `waiting` appends the paths of the nodes that wait. If `unanswered` is set, it omits each node that is inside an expanded node and whose
-// signal has already arrived. This signal is delivered when the graph is known.
+// The method `waiting` appends the paths of the nodes that wait. If `unanswered` is set, the method omits a node inside an expanded node if the
+// node's signal has already arrived. The run delivers this signal when the graph is known.
 func (in *insideState) waiting(paths []string, prefix string, unanswered bool) []string {
 	if in.Redo != nil && !in.Redo.Open {
 		return paths // the nodes that waited inside begin again
@@ -450,12 +450,12 @@ func (in *insideState) waiting(paths []string, prefix string, unanswered bool) [
 	return paths
 }
 
-// eachValue calls f for every value of the file, with the name of the node to which the value belongs.
+// eachValue calls f for every value of the file, with the path of the node to which the value belongs, see visitor.
 func (file *snapshotFile) eachValue(f func(node string, v *stored) error) error {
 	return errors.Join(file.eachOfRun(f), eachOfNodes(file.Nodes, f))
 }
 
-// eachOfRun calls f for every value of the file that is not in the state of a node.
+// eachOfRun calls f for every value of the file, except the values in the states of nodes.
 func (file *snapshotFile) eachOfRun(f func(node string, v *stored) error) error {
 	return collecting(f, func(visit visitor) {
 		visit.inputs(file.Inputs)
@@ -495,7 +495,8 @@ func collecting(f func(node string, v *stored) error, walk func(visitor)) error 
 	return errors.Join(errs...)
 }
 
-// visitor is called for the values of a snapshot, with the paths of the nodes to which they belong; see inputMark for root inputs.
+// visitor is called with each value of a snapshot, and with the path of the node to which the value belongs. For a root input of the run, the path
+// is inputMark and the name of the input.
 type visitor func(path string, v *stored)
 
 func (visit visitor) all(path string, m map[string]stored) {
@@ -509,7 +510,7 @@ func (visit visitor) all(path string, m map[string]stored) {
 	}
 }
 
-// inputMark begins the path with which a visitor is called for a root input of the run. It is not UTF-8, so no id begins with it.
+// inputMark begins the path of each root input, see visitor. It is not UTF-8, so no id begins with it.
 const inputMark = "\xff"
 
 func (visit visitor) inputs(m map[string]stored) {
@@ -572,7 +573,7 @@ func (visit visitor) past(n *nodeState, in *insideState, prefix string) {
 	visit.node(&of, prefix)
 }
 
-// prefixInside returns the prefix of the paths of a composite's nodes. The composite's own path begins with prefix.
+// prefixInside returns the prefix of the paths of the nodes inside a composite. The parameter `prefix` is the prefix of the composite's own path.
 func (n *nodeState) prefixInside(prefix string) string {
 	switch in := n.Inside; {
 	case in.Items > 0:
@@ -583,7 +584,7 @@ func (n *nodeState) prefixInside(prefix string) string {
 	return prefix + n.ID + "/"
 }
 
-// clone returns a copy. It shares nothing with the original that eachValue or renderErrors changes.
+// clone returns a copy of the file. If eachValue or renderErrors changes the copy, the original does not change.
 func (file snapshotFile) clone() snapshotFile {
 	file.Inputs = maps.Clone(file.Inputs)
 	file.Stop, file.Undoing = file.Stop.clone(), clonePtr(file.Undoing)
@@ -710,8 +711,8 @@ func (e *storedError) text() *storedError {
 	return &storedError{Text: errorText(e.err), Matches: sentinelsOf(e.err), Kept: foreign.WriteKept(e.err)}
 }
 
-// decode decodes the values of a file for a run that resumes. It does not decode the values of nodes, since a node that runs again does not need
-// its values.
+// decode decodes the values of a file for a run that resumes. It leaves the values of nodes encoded, since a node that runs again does not need its
+// values.
 func (s *Snapshot) decode(codec Codec) (snapshotFile, error) {
 	file := s.file.clone()
 	return file, file.eachOfRun(decoder(codec))
@@ -734,12 +735,12 @@ func decoder(codec Codec) func(node string, v *stored) error {
 }
 
 // Result makes the Result of an ended run from the run's snapshot, in any process. The plan must be the run's plan, see [Plan.Hash]; otherwise the
-// error matches [ErrGraphChanged]. Result uses only the options [Encoding] and [StatusRule], which must be as in the run, and [AllowGraphChange]. If
-// the run failed or was cancelled, Result returns the same error as [Execute]. The error matches [ErrNotEnded] if the run has not ended, and
-// [ErrBadValue] if a changed graph has a node that did not end in the run: Result calls no step, so this node cannot end.
+// error matches [ErrGraphChanged], unless [AllowGraphChange] is given. The options [Encoding] and [StatusRule] must be as in the run. Result uses
+// no other options. If the run failed or was cancelled, Result returns the same error as [Execute]. The error matches [ErrNotEnded] if the run has
+// not ended. It matches [ErrBadValue] if a changed graph has a node that did not end in the run: Result calls no step, so this node cannot end.
 //
-// The Result is the same as from Execute, but without Warnings. Its Start is the beginning of the first attempt, and its Duration lasts until the
-// end of the last attempt. If the snapshot comes from a file, expanded nodes have no nested Results.
+// The Result is the same as from Execute, but without Warnings. Its Start is the beginning of the first attempt, and its Duration is the time from
+// Start to the end of the last attempt. If the snapshot comes from a file, expanded nodes have no nested Results.
 func (s *Snapshot) Result(p *Plan, opts ...Option) (*Result, error) {
 	switch {
 	case !p.isCompiled():
@@ -780,7 +781,7 @@ func reader(p *Plan, id string, opts []Option) (*Run, error) {
 
 // readEnded restores a run that has ended, and returns its Result.
 func (r *Run) readEnded(x *restoration, status RunStatus) (*Result, error) {
-	if !x.ended() { // the nodes that have not ended could end only by calls of steps, but the reader calls no step
+	if !x.ended() { // a node that has not ended could end only by a call of its step, but the reader calls no step
 		return nil, fmt.Errorf("%w: run %s is %v, and some nodes of the graph have not ended in it", ErrBadValue, quoteID(r.ID()), status)
 	}
 	r.cfg.mode = x.file.Mode
@@ -848,7 +849,7 @@ func (s *undoState) record(event uint64) nodeState {
 	return n
 }
 
-// restoreUndoing restores the state of the run's undoing, before its nodes are restored.
+// restoreUndoing restores the state of the run's undoing, before the run's nodes are restored.
 func (r *Run) restoreUndoing(file *snapshotFile) {
 	if len(file.Undone) > 0 {
 		r.undoes().times = maps.Clone(file.Undone)
@@ -867,7 +868,7 @@ func (r *Run) restoreUndoing(file *snapshotFile) {
 // restoreUndo restores the compensation of a node.
 func (r *Run) restoreUndo(ref machine.Ref, s *undoState) {
 	if s.around && r.ownUndo(ref) == nil {
-		return // the state only summed up the compensations inside
+		return // the state only summarizes the compensations inside the composite
 	}
 	u := &undo{
 		run: r, ref: ref, status: s.Status, stored: s.Status, attempts: s.Attempts, cut: min(s.Cut, s.Attempts), crashes: s.Crashes, err: s.Err.restore(), began: int64(s.Began.Sub(r.start)),

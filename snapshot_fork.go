@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file determines which nodes run again when a run is redriven, forked or adopted, at every depth. It finds these nodes in the snapshot,
-// level by level, from the outside to the inside, and removes them. The run then continues with the remaining nodes, as from any snapshot.
+// This file determines, at every depth, which nodes run again when a run is redriven, forked or adopted. It finds these nodes in the snapshot, level
+// by level, from the outside to the inside, and removes them. The run then continues with the remaining nodes, as from any snapshot.
 
 // RedriveMode changes which nodes a [Redrive] or a [Fork] repeats. Each mode is an option. Modes add up: pass several options, or join the modes by
 // |. A run that has a mode, but is neither a redrive nor a fork, is refused with [ErrBadOption].
@@ -19,27 +19,26 @@ type RedriveMode uint8
 
 // The modes of redrives and forks.
 const (
-	// KeepDescendants makes a redrive reset as little as possible: completed and skipped descendants of the nodes that run again stay unchanged,
-	// with their outputs. Descendants that failed, were aborted or cancelled, or had not ended also run again. The end node always runs again. A
-	// kept node does not belong to the new epoch, so it handles no failure of a node that has run again. A fork with this mode is refused with
+	// KeepDescendants makes a redrive reset as little as possible: completed and skipped descendants of the nodes that run again stay unchanged, with
+	// their outputs. Descendants that failed, were aborted, were cancelled or had not ended also run again. The end node always runs again. A kept node
+	// does not belong to the new epoch, so it does not handle failures of the nodes that run again. A fork with this mode is refused with
 	// [ErrBadOption].
 	KeepDescendants RedriveMode = 1 << iota
-	// DespiteHandlers lets a redrive or a fork repeat failures that other nodes have handled. For example, a payment was refunded because the goods
-	// could not be sent. A redrive would now send the goods although the money was returned. Without this mode such a redrive or fork is refused: the
-	// error matches [ErrHandlers], and lists each handler with the failures that it has handled. A handler is a completed node that ran because of a
-	// catch edge, [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler if the boundary had asked for the
-	// status or the error of a failed node. Cleanup nodes and the end node are not handlers. Without this mode a redrive is refused if it repeats a
-	// handler, even a named handler or a handler in a composite that begins again. It is also refused if it repeats a handled failure and keeps the
-	// handler, see [KeepDescendants]. A fork is refused if it repeats a handled failure and keeps the result of an ancestor of the handler. Runs of
-	// older versions of kahn have no record of what a boundary has asked. In such a run a boundary counts as having asked about all nodes that it
-	// follows.
+	// DespiteHandlers lets a redrive or a fork repeat failures that other nodes have handled. For example, sending the goods failed, so another node
+	// refunded the payment. A redrive would now send the goods although the money was returned. Without this mode such a redrive or fork is refused:
+	// the error matches [ErrHandlers], and names up to 10 handlers, each with a failure that it has handled. A handler is a completed node that ran
+	// because of a catch edge, [OneFailed] or [AllFailed]. A node that ran only on branches of an error boundary is a handler if the boundary has read
+	// the status or the error of a failed node. Cleanup nodes and the end node are not handlers. Without this mode a redrive is refused if it repeats a
+	// handler, even a named handler or a handler in a composite that begins again. The redrive is also refused if it repeats a handled failure and
+	// keeps the handler, see [KeepDescendants]. If a compensation failed or has not ended, the redrive is refused with [ErrCompensation]. A fork is
+	// refused if it repeats a handled failure and keeps the result of an ancestor of the handler. Older versions of kahn do not record what a boundary
+	// reads. In their runs each boundary counts as having read all nodes that it follows.
 	DespiteHandlers
-	// Anew makes a redrive or a fork begin the named composites from their beginning, with all nodes inside them. Without Anew, a named composite
-	// continues if a node inside it failed, like an unnamed composite that failed: only nodes inside it run again.
+	// Anew makes a redrive or a fork begin the named composites, and all nodes inside them, from the beginning. Without Anew, a named composite
+	// continues inside if a node inside it failed: only nodes inside it run again.
 	Anew
-	// RepeatCompensations makes a redrive repeat the failed compensations of the named nodes, with unchanged idempotency keys. Without names it
-	// repeats all failed compensations. It performs no node. The run ends again with its old status, but without the failures of the
-	// compensations that now succeed.
+	// RepeatCompensations makes a redrive repeat the failed compensations of the named nodes, with unchanged idempotency keys. Without names it repeats
+	// all failed compensations. No node runs. The run ends again with its old status, but without the failures of the compensations that now succeed.
 	RepeatCompensations
 	// CompensatedByHand makes a redrive record that a person has undone the effects of the named nodes. Without names it does this for all nodes
 	// whose compensations have failed. The Request of the redrive names this person. The events node.compensated contain the Request.
@@ -76,7 +75,7 @@ type redoState struct {
 	redo
 	All   bool     `json:"all,omitempty"`
 	Names []string `json:"names,omitempty"`
-	Open  bool     `json:"open,omitempty"` // whether the node had not ended, so that unfinished composites inside it continue
+	Open  bool     `json:"open,omitempty"` // set if the node had not ended: unfinished composites inside it then continue
 }
 
 // The method `level` calls [redo.level] for p, the graph of the expanded node, when this graph is known.
@@ -88,11 +87,11 @@ func (d *redoState) level(p *Plan, in *insideState, prefix string) (*again, erro
 type again struct {
 	plan   *Plan                  // nil for an expanded node, since its graph is not known
 	runs   []bool                 // by Ref: whether the node begins again
-	inside map[machine.Ref]*again // the composites that continue inside instead of beginning again, with the nodes inside that run again
+	inside map[machine.Ref]*again // the composites that continue inside, each with the nodes that run again inside it
 	// For a loop: iteration is the current iteration, and back is the iteration with which the loop begins again, or 0 if the loop continues in
 	// its current iteration.
 	iteration, back int
-	later           *redoState // for an expanded node: which nodes inside it run again; otherwise nil
+	later           *redoState // for an expanded node with nodes inside that run again: it determines these nodes; otherwise nil
 }
 
 // is(r) reports whether node r begins again or continues inside, see again.inside.
@@ -107,9 +106,9 @@ func (a *again) marks() []bool {
 	return marks
 }
 
-// The method `level` finds the nodes of one graph, or the items of a map, that run again: the named nodes, undone nodes and, if `all` is set, the
-// nodes that failed or were stopped. It adds the nodes that follow these nodes, see spread. The paths of the graph's nodes begin with prefix, which
-// is empty for the outermost graph. The parameter `ended` is true if the composite around the nodes has ended.
+// The method `level` finds the nodes that run again in one graph, or among the items of a map. These are the named nodes, undone nodes and, if `all`
+// is set, the nodes that failed or were stopped. If `ended` is set, the composite around the nodes has ended, and nodes that have not ended also run
+// again. `level` adds all followers, see spread. The paths of the nodes begin with prefix, which is empty for the outermost graph.
 func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefix string, ended bool) (*again, error) {
 	at, err := p.placed(nodes, prefix)
 	if err != nil {
@@ -138,8 +137,8 @@ func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefi
 	return a, nil
 }
 
-// The method `outermost` does what `level` does, for the outermost graph in a fork or an adoption. The plan may belong to another graph, so
-// `outermost` ignores nodes that are not in the plan.
+// The method `outermost` does what `level` does, for the outermost graph in a fork or an adoption. The plan may describe another graph than the
+// snapshot, so `outermost` ignores nodes that are not in the plan.
 func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, error) {
 	p.Hash() // also computes the hashes of the nodes
 	at := p.found(nodes)
@@ -168,7 +167,7 @@ func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, er
 	return a, nil
 }
 
-// The method `repeats` reports whether a node with this status runs again, or may contain nodes that run again.
+// The method `repeats` reports whether a node runs again because of its status, or may contain nodes that run again.
 func (d *redo) repeats(n *nodeState) bool {
 	switch n.Status {
 	case Completed, Skipped:
@@ -179,7 +178,7 @@ func (d *redo) repeats(n *nodeState) bool {
 	return d.Strict || n.Inside != nil
 }
 
-// The method `node` decides how a chosen node runs again: it begins again, or it continues inside.
+// The method `node` decides whether a chosen node begins again, continues inside, or stays unchanged.
 func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, rests []string, prefix string) error {
 	if n == nil || named && d.Anew || n.beginsAnew() || !d.goesOn(a.plan, ref, n, prefix == "") {
 		// A path may lead into a graph that a step has returned. The plan does not know this graph, but the snapshot has its nodes.
@@ -204,7 +203,7 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 		return err
 	}
 	goesOn := in.any()
-	// A composite that is named together with nodes inside it repeats at least as much as if only the composite were named.
+	// If a composite is named together with nodes inside it, the composite's own name decides whether it begins again.
 	if named && rests != nil {
 		alone, err := d.into(a.plan, ref, n, nil, true, prefix)
 		if err != nil {
@@ -221,8 +220,8 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 	return nil
 }
 
-// stoppedOpen reports whether an expanded node failed or was stopped before its step had returned the graph again. The node then contains nodes
-// that have not ended. These nodes begin again when the expanded node continues inside.
+// stoppedOpen reports whether an expanded node failed or was stopped before its step had returned the graph again. Some nodes inside it have not
+// ended. They begin again when the expanded node continues inside.
 func (n *nodeState) stoppedOpen() bool {
 	return n.isStopped() && slices.ContainsFunc(n.Inside.Nodes, func(in nodeState) bool { return !in.Status.Terminal() })
 }
@@ -241,8 +240,8 @@ func (in *insideState) isPastUndone() bool {
 	return slices.ContainsFunc(in.Past, func(past insideState) bool { return past.isUndone() })
 }
 
-// beginsAnew reports whether an undone node begins again as a whole. It does if the node itself was undone, or if the node is a loop and a node
-// in an earlier iteration was undone.
+// beginsAnew reports whether an undone node begins again as a whole: the node itself was undone, or it is a loop and a node in an earlier iteration
+// was undone.
 func (n *nodeState) beginsAnew() bool {
 	return n.Undo != nil || n.Inside != nil && n.Inside.isPastUndone()
 }
@@ -289,11 +288,11 @@ func (a *again) any() bool {
 	return a.back > 0 || a.later != nil || len(a.inside) > 0 || slices.Contains(a.runs, true)
 }
 
-// goesOn reports whether a composite can continue inside. It can if it has begun, does not wait for its next attempt, and has an unchanged
-// declaration.
+// goesOn reports whether a composite can continue inside. It can if it has begun, it does not wait for its next attempt, and its declaration is
+// unchanged. In a fork, an expanded node cannot continue inside.
 func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bool {
-	// A Ready node waits for its next attempt, unless it was expanded. The step of an expanded node is called again, in the same attempt, only to
-	// return the graph again.
+	// A Ready node waits for its next attempt. But a Ready node that was expanded continues its attempt: its step is called again only to return the
+	// graph.
 	next := n.Status == Retrying || n.Status == Ready && !n.expanded()
 	if n.Inside == nil || next || outermost && n.Hash != p.nodeHash(ref) {
 		return false
@@ -351,7 +350,7 @@ func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all 
 			return nil, fmt.Errorf("%w: the output of iteration %d of loop %s is no longer known, since Loop.Collect does not keep it: name the first or the last iteration", ErrBadOption, back-1, quoteID(prefix+n.ID))
 		case back > 0:
 			return &again{back: back}, nil
-		case !in.Due.IsZero(): // the loop pauses before an iteration, in which no node has run yet
+		case !in.Due.IsZero(): // the loop pauses: no node of its next iteration has run yet
 			for i, rest := range rests {
 				if !inner.leads(names[i]) {
 					return nil, unknown(rest)
@@ -407,7 +406,7 @@ func (d *redo) repeatsInside(in *insideState) bool {
 	})
 }
 
-// The method `spread` adds the end node and all nodes that follow a node that runs again. If Keep is set, `spread` omits completed and skipped
+// The method `spread` adds the end node, and all followers of the nodes that run again. If Keep is set, `spread` omits completed and skipped
 // followers.
 func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 	p := a.plan
@@ -429,7 +428,7 @@ func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 			delete(a.inside, r)
 		}
 		grown = false
-		// In a fork or an adoption a superseded node runs again if the node that decided without it runs again.
+		// In a fork or an adoption: if a node decided without a superseded node, and now runs again, the superseded node also runs again.
 		for r, n := range at {
 			if d.Strict && n != nil && !a.runs[r] && n.superseded() {
 				if origin, ok := p.Ref(n.Origin); ok && a.is(origin) {
@@ -468,7 +467,7 @@ func (p *Plan) found(nodes []nodeState) []*nodeState {
 	return at
 }
 
-// The method `parted` returns the nodes that the paths name. If paths lead into a composite, parts contains the rests of these paths.
+// The method `parted` returns the nodes that the paths name. For paths that lead into a composite, parts contains the rest of each path.
 func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map[machine.Ref]bool, parts map[machine.Ref][]string, err error) {
 	if len(names) == 0 {
 		return nil, nil, nil
@@ -489,7 +488,7 @@ func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map
 }
 
 // The method `part` returns the node that a path names. If the path leads into a composite, it returns the composite and the rest of the path. The
-// parameter `at` is nil, or lists the nodes of a snapshot by Ref; some of them may have been expanded.
+// parameter `at` is nil, or lists the nodes of a snapshot by Ref. If it is given, paths may also lead into expanded nodes.
 func (p *Plan) part(path string, at []*nodeState) (ref machine.Ref, rest string, ok bool) {
 	if ref, ok = p.Ref(path); ok {
 		return ref, "", true
@@ -519,8 +518,8 @@ func (p *Plan) leads(path string) bool {
 	return ok
 }
 
-// unknownPath returns the error for a path that names no node. The error shows the form of the paths of a map's items, a loop's iterations and a
-// graph's nodes.
+// unknownPath returns the error for a path that names no node. The error helps to correct the path: it shows an item of a map, an iteration of a
+// loop, or names of nodes.
 func (p *Plan) unknownPath(prefix, name string) error {
 	unknown := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s: "+format, append([]any{ErrUnknownNode, quoteID(prefix + name)}, args...)...)
@@ -561,8 +560,8 @@ func (p *Plan) unknownPath(prefix, name string) error {
 	return unknown("no path leads there")
 }
 
-// The method `paths` appends the paths of the nodes that run again, in the order of declaration. A composite that continues inside is followed by the
-// nodes that run again inside it.
+// The method `paths` appends the paths of the nodes that run again, in the order of declaration. After a composite that continues inside, it appends
+// the nodes that run again inside this composite.
 func (a *again) paths(list []string, nodes []nodeState, prefix string) []string {
 	at := a.plan.found(nodes) // the nodes may belong to another version of the graph
 	for _, ref := range a.plan.declared {
@@ -586,7 +585,7 @@ func (a *again) paths(list []string, nodes []nodeState, prefix string) []string 
 	return list
 }
 
-// The method `repeated` appends the paths of nodes inside an expanded node whose graph is not known yet: these nodes will run again.
+// The method `repeated` appends the paths of the nodes that will run again inside an expanded node whose graph is not known yet.
 func (in *insideState) repeated(list []string, d *redoState, prefix string) []string {
 	for _, name := range d.Names {
 		list = append(list, prefix+name)
@@ -672,14 +671,14 @@ func (a *again) forgets(path string) bool {
 	return false
 }
 
-// The type `repair` is a redrive that performs only compensations. It finds the nodes whose compensations have failed. It makes these compensations
-// begin again, or marks them as done by hand.
+// The type `repair` is a redrive that runs no nodes. It finds nodes whose compensations have failed. It makes these compensations begin again, or
+// marks them as done by hand.
 type repair struct {
-	names  map[string]bool // the names of the nodes to repair; nil means all
+	names  map[string]bool // the nodes to repair that are not found yet; nil means all
 	hand   bool
 	by     *Request
 	paths  []string // the paths of the nodes found
-	around []string // the paths of the composites around these nodes that have a state of undoing
+	around []string // the paths of the composites that contain these nodes, and have a state of undoing
 }
 
 // The method `repairs` finds the nodes that a redrive with RepeatCompensations or CompensatedByHand changes.
@@ -706,7 +705,8 @@ func (p *Plan) repairs(nodes []nodeState, c *config) (*repair, error) {
 	return x, nil
 }
 
-// The method `level` repairs the nodes of one graph, whose paths begin with prefix, and the nodes inside them. It reports whether it repaired any.
+// The method `level` repairs the nodes of one graph, whose paths begin with prefix, and the nodes inside them. It reports whether it repaired a
+// node.
 func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -739,15 +739,15 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 	return some
 }
 
-// Fork begins a new run with results of another run, and does not change the other run. The new run has its own id, see [RunID]. It has the old run's
-// inputs unless the option [Inputs] gives it other inputs. The graph may differ from the graph of the other run. A node and the nodes inside it keep
-// their results if the node completed, was skipped or was superseded, if none of these nodes was undone, and if the node's declaration, its in-edges
-// and the nodes inside it are unchanged. All other nodes run. The nodes whose paths are given in `nodes` also run, and so do all nodes that follow a
-// node that runs. Composites that have not completed continue inside, as in a [Redrive]. An expanded node that runs begins from its beginning; if an
-// expanded node keeps its result, the nodes inside it are not stored again. [ForkPreview] lists the nodes that run. Go functions cannot be compared,
-// see [Plan.Hash], so name the nodes whose functions have changed. The error matches [ErrUnknownNode] if a name is unknown.
+// Fork begins a new run with results of another run, and does not change the other run. The new run has its own id, see [RunID]. It has the old
+// run's inputs unless the option [Inputs] gives it other inputs. The graph may differ from the graph of the other run. A node keeps its result if it
+// completed, was skipped or was superseded, if neither it nor a node inside it was undone, and if its declaration, its in-edges and the nodes inside
+// it are unchanged. All other nodes run. The nodes whose paths are in `nodes` also run. Each node that follows a node that runs also runs.
+// Composites that have not completed continue inside, as in a [Redrive]. An expanded node that runs starts from the beginning. If an expanded node
+// keeps its result, the nodes inside it are not stored again. [ForkPreview] lists the nodes that run. Go functions cannot be compared, see
+// [Plan.Hash], so name the nodes whose functions have changed. The error matches [ErrUnknownNode] if a name is unknown.
 //
-// Event ids begin with 1; the event run.started names the old run, and nodes that keep their results have no events. Under [Durable] the first
+// Event ids begin with 1. The event run.started names the old run. Nodes that keep their results have no events. Under [Durable] the first
 // transaction writes all kept results. If the store already contains the fork, because a process died, the fork continues. The error matches
 // [ErrFinished] if the fork has ended, see [ReadResult], and [ErrDuplicateRun] if the id belongs to another run. Labels and parent come only from
 // [Describe]. To fork a stored run, use [ReadSnapshot]. Values are decoded and encoded again; equal contents share a blob.
@@ -762,9 +762,9 @@ func Fork(s *Snapshot, nodes ...string) Option {
 }
 
 // ForkPreview returns the paths of the nodes that a [Fork] would run, in the order of declaration. A composite that continues inside precedes the
-// nodes inside it. All other nodes keep their results. If the fork would be refused because of nodes that have handled failures, ForkPreview
-// returns the paths together with an error that matches [ErrHandlers]. It uses the options [DespiteHandlers] and [Anew]. It begins no run and
-// reads no values.
+// nodes inside it. Nodes that are not listed keep their results. If the fork would be refused because of nodes that have handled failures,
+// ForkPreview returns the paths together with an error that matches [ErrHandlers]. ForkPreview uses the options [DespiteHandlers] and [Anew]. It
+// begins no run and reads no values.
 func ForkPreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
 	c, err := p.previewed(s, append(slices.Clone(opts), Fork(s, nodes...)))
 	if err != nil {
@@ -787,7 +787,7 @@ func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 			kept[ref] = n
 		}
 	}
-	losers := map[machine.Ref][]machine.Ref{} // maps a node to the superseded nodes without which it decided: if the node runs again, they also run again
+	losers := map[machine.Ref][]machine.Ref{} // by node: the superseded nodes without which the node decided; they run again if the node runs again
 	var work []machine.Ref
 	mark := func(r machine.Ref) {
 		if !again[r] {
@@ -827,8 +827,10 @@ func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 }
 
 // RedrivePreview returns the paths of the nodes that a [Redrive] would run again, in the order of declaration. A composite that continues inside
-// precedes the nodes inside it. If the redrive would be refused because of nodes that have handled failures, it returns the paths together with
-// an error that matches [ErrHandlers]. It uses the options [KeepDescendants], [DespiteHandlers] and [Anew]. It begins no run and reads no values.
+// precedes the nodes inside it. If the redrive would be refused because of nodes that have handled failures, RedrivePreview returns the paths
+// together with an error that matches [ErrHandlers]. It uses all options of the type [RedriveMode]. With [RepeatCompensations] or
+// [CompensatedByHand] it returns the paths of the nodes whose compensations the redrive would repeat or declare done. It begins no run and reads no
+// values.
 func RedrivePreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
 	c, err := p.previewed(s, append(slices.Clone(opts), Redrive(s, nodes)))
 	if err != nil {

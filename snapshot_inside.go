@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file restores the nodes inside composites when a run continues: it matches them with the plan, and makes the nested runs again. It does
-// this level by level, from the outside to the inside, and recurses only over the depth of nesting, which is bounded.
+// This file restores the nodes inside composites when a run continues: it matches them with the plan, and makes the nested runs again. It works
+// level by level, from the outside to the inside. Its recursion is as deep as the nesting, which is bounded.
 
 // The method `revive` makes, at every depth, a Run for each nested run and each earlier iteration in the snapshot. It does not change r.
 func (h *held) revive(r *Run) {
@@ -50,7 +50,8 @@ func (h *held) revive(r *Run) {
 	}
 }
 
-// If there are nodes inside a composite, holdInside matches them with the plan.
+// holdInside matches the nodes inside a composite with the plan. If the composite has not begun, holdInside returns nil; for a map with a known list
+// it returns only the list.
 func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held, err error) {
 	node := p.node(ref)
 	var list *items
@@ -210,7 +211,8 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 		n.Value, n.Err, n.LastErr, n.Refused, n.Labels, n.Fallback, n.Entries = nil, nil, nil, nil, nil, false, 0
 	}
 	n.Cause, n.Origin, n.StopErr, n.Draining, n.TimedOut, n.Timeout, n.Epoch, n.Undo = CauseNone, "", nil, false, timeoutNone, 0, 0, nil
-	// A composite that had ended is no longer dormant. A dormant composite that has not ended stays dormant until a node inside can continue: see continueWaits.
+	// A composite that had ended is no longer dormant. A dormant composite that has not ended stays dormant until a node inside it can continue: see
+	// continueWaits.
 	if in.redone = ended || a.any(); ended {
 		n.Dormant = false
 	}
@@ -283,7 +285,8 @@ func (h *held) resumePast() {
 	}
 }
 
-// firstStart returns the earliest start of a node, including nodes that a redrive runs again; zero if no node has started.
+// firstStart returns the time at which the first node started. It also considers the nodes that a redrive runs again. If no node has started, it
+// returns the zero time.
 func (h *held) firstStart() (first time.Time) {
 	for _, list := range [][]nodeState{h.nodes, h.dropped} {
 		for i := range list {
@@ -295,7 +298,8 @@ func (h *held) firstStart() (first time.Time) {
 	return first
 }
 
-// restoreEpochs sets the epochs in which nodes have ended, if a redrive has kept descendants. It also sets them in nested runs that have ended.
+// restoreEpochs sets the epoch of each node that ended in an earlier epoch and was kept. It does so at every depth, also in nested runs that have
+// ended.
 func (h *held) restoreEpochs() {
 	if slices.ContainsFunc(h.nodes, func(n nodeState) bool { return n.Epoch != 0 }) {
 		epochs := slices.Repeat([]int{h.run.epoch}, len(h.plan.names))
@@ -331,7 +335,7 @@ func (p *Plan) restored(ref machine.Ref, n *nodeState) machine.Restored {
 // installPause restores a loop that pauses.
 func (h *held) installPause(r *Run, x *extra) {
 	state := h.within.Inside
-	due := min(int64(state.Due.Sub(r.start)), saturate.Add(r.now(), int64(r.plan.node(h.ref).Loop.Pause))) // at most one Pause of the loop from now
+	due := min(int64(state.Due.Sub(r.start)), saturate.Add(r.now(), int64(r.plan.node(h.ref).Loop.Pause))) // at most Loop.Pause from now
 	x.comp = &composite{
 		before: state.iterations(),
 		pause:  &pause{next: state.Iteration, due: due, failed: state.Failed},
@@ -340,7 +344,7 @@ func (h *held) installPause(r *Run, x *extra) {
 	h.continueAttempt(r, h.step(r), x)
 }
 
-// The method `iterations` returns the results of a loop's earlier iterations, without the current one.
+// The method `iterations` returns the results of a loop's iterations before the current one.
 func (in *insideState) iterations() iterations {
 	before := iterations{degraded: in.DegradedAt}
 	if in.Degraded && in.DegradedAt == 0 {
@@ -391,7 +395,7 @@ func (h *held) installInside(x *extra) {
 	if h.continues() && n.Dormant {
 		c.stage = stageResting
 	}
-	if h.continues() && (c.rootInputs == nil || r.landing() != nil) { // c.rootInputs is set if the node was expanded; its attempt is then already running
+	if h.continues() && (c.rootInputs == nil || r.landing() != nil) { // c.rootInputs is set for an expanded node, whose attempt is already running
 		h.continueAttempt(r, c.within, x)
 	}
 	c.limitTo(c.within)
@@ -497,7 +501,7 @@ func (r *Run) restoreStop(stop *stopState) {
 	}
 }
 
-// stopCause returns the cause of a stop with this error. The parameter `late` is true if a deadline has passed.
+// stopCause returns the cause of a stop with this error. The parameter `late` is true if the run's timeout caused the stop.
 func (e *storedError) stopCause(late bool) *stopCause {
 	cause := &stopCause{cmp.Or(e.restore(), ErrCancelled), context.Canceled}
 	if late {
@@ -507,7 +511,8 @@ func (e *storedError) stopCause(late bool) *stopCause {
 }
 
 // The method `early` adds the signals in a snapshot to h.signals. These are signals for gates that the run has not reached, and for nodes that wait
-// inside an expanded node. If a gate was aborted or skipped, `early` drops its signal without a warning.
+// inside an expanded node. If a node has ended, `early` drops its signal without a warning, unless the node is a gate and the signal is from the
+// options of the run that continues.
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
 		ref, ok := h.plan.Ref(s.Node)
@@ -523,7 +528,7 @@ func (h *held) early(signals []signalState) {
 	}
 }
 
-// The method `accept` records that a signal for a waiting node was accepted before the wait's deadline. Such a signal is delivered even if the
+// The method `accept` records that a signal for a waiting node was accepted before the wait's deadline. This signal is delivered even if the
 // deadline has passed since then.
 func (h *held) accept(ref machine.Ref) {
 	if h.accepted == nil {
@@ -543,8 +548,8 @@ func (n *nodeState) late(name string, now time.Time) error {
 
 // heldNames finds runs and nodes in composites by name, so that a signal does not require a search through all nested runs.
 type heldNames struct {
-	runs   map[string]heldRun  // by the prefix that the paths of the run's nodes share; for the items of a map, by the map's path and a bracket
-	tokens map[string]heldNode // the steps that wait, by tokens that are not ids of nodes
+	runs   map[string]heldRun  // by the common prefix of the paths of the run's nodes; for the items of a map, by the map's path and a bracket
+	tokens map[string]heldNode // the steps that wait, by token; a token that equals the node's id is omitted
 	kept   keptNodes
 
 	longest int // the length of the longest key in runs
@@ -598,8 +603,7 @@ func (x *heldNames) add(h *held, prefix string, continues bool) {
 	}
 }
 
-// The method `find` returns the node that a signal names, by the node's path or by a token that is not a node's id. It searches for paths only in
-// nested runs that have begun.
+// The method `find` returns the node with the given path or token, and its run. It finds paths only in nested runs that have begun.
 func (h *held) find(name string) (*held, machine.Ref, bool) {
 	if ref, ok := h.nodeNamed(name); ok {
 		return h, ref, true
@@ -641,8 +645,8 @@ func (h *held) unknownGate(name string) error {
 	})
 }
 
-// The method `performed` returns the run whose nodes have paths that begin with the prefix, relative to h. It returns nil if there is no such run,
-// or if it does not continue.
+// The method `performed` returns the run for a prefix: the paths of its nodes, relative to h, begin with the prefix. It returns nil if no run has
+// the prefix, or if the run does not continue.
 func (h *held) performed(prefix string) *held {
 	if prefix == "" {
 		return h
@@ -694,8 +698,8 @@ func (h *held) answer(name string, d Decision) error {
 	return nil
 }
 
-// answerable returns the node that a signal names, by path or token, with the node's run. If the node is inside an expanded node whose graph is not
-// known, answerable returns only the result `kept`. The error is the reason why the node cannot be answered.
+// answerable returns the node with the given path or token, and its run. If the node is inside an expanded node whose graph is not known, answerable
+// returns only the result `kept`. If the node accepts no signal, the error is the reason.
 func (h *held) answerable(name string) (in *held, ref machine.Ref, kept *keptNode, err error) {
 	in, ref, ok := h.find(name)
 	if !ok {
@@ -733,7 +737,7 @@ type keptNode struct {
 	of       *keptWaits // nil before the run continues
 }
 
-// keptNodes contains nodes inside expanded nodes, by path: the nodes that wait or have ended. It contains waiting nodes also by token.
+// keptNodes contains waiting and ended nodes inside expanded nodes, by path. A waiting node has a second entry, by token.
 type keptNodes map[string]*keptNode
 
 // The method `add` adds the nodes inside the expanded node n. The path of n begins with prefix.
@@ -748,7 +752,8 @@ func (k keptNodes) add(n *nodeState, prefix string, of *keptWaits) {
 	})
 }
 
-// addInside calls the function `add` for the nodes inside a composite, if they have ended or wait for a signal. The paths of these nodes begin with prefix.
+// addInside calls the function `add` for each node inside a composite that has ended or waits for a signal. The paths of these nodes begin with
+// prefix.
 func (k keptNodes) addInside(in *insideState, prefix string, add func(*keptNode)) {
 	answered := make(map[string]bool, len(in.Signals))
 	for i := range in.Signals {
@@ -765,7 +770,7 @@ func (k keptNodes) addInside(in *insideState, prefix string, add func(*keptNode)
 	}
 }
 
-// The method `name` adds a node under a name. If another node already has the name, the new node takes the name only in two cases: the graph with the
+// The method `name` adds a node under a name. If another node already has the name, the new node takes the name only in two cases: the graph of the
 // other node is known again, or both nodes are inside the same expanded node of a continuing run.
 func (k keptNodes) name(name string, x *keptNode) {
 	if old := k[name]; old == nil || old.of != nil && (old.of == x.of || old.of.known) {
@@ -795,7 +800,7 @@ func (k *keptNode) refusalAt(name string, now time.Time) error {
 }
 
 // The method `answer` stores a signal for the node in the snapshot. The parameter `text` is the encoded value if it is known. If `given` is set, the
-// signal came with the options of the run that continues. A deadline that has passed then takes precedence over the signal.
+// signal came with the options of the run that continues. For this signal, a deadline that has passed takes precedence.
 func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	k.answered = true
 	s := signalState{k.ID, stored{d.Value, text}, d.Actor, d.Comment, d.ID, given}
@@ -823,8 +828,8 @@ func (in *insideState) signalsDeeper(list []signalState, prefix string) []signal
 	return list
 }
 
-// placeSignals reverses signalsDeeper for a node from a store: it moves each signal to the nearest composite of its node. A signal that the
-// composite already has for the node comes from an earlier transaction, and stays.
+// placeSignals reverses signalsDeeper for a node from a store: it moves each signal to the nearest composite of its node. If the composite already
+// has a signal for the node, from an earlier transaction, that signal stays, and the other one is dropped.
 func (in *insideState) placeSignals() {
 	nodes := keptNodes{}
 	nodes.addInside(in, "", func(x *keptNode) { nodes[x.path] = x })

@@ -14,11 +14,11 @@ import (
 )
 
 // Resume continues a run from a snapshot, in this process or another one. Terminal nodes stay unchanged. Waiting nodes keep waiting unless
-// [EarlySignals] answers them. Nodes that back off keep the time of their next attempt. Nodes that were ready or running are ready. The states of the
-// remaining nodes are computed from all these states. A node that had a running attempt is attempted again: steps are called at least once, and
-// [Step.IdempotencyKey] is the same. Guards and conditions that have answered are not evaluated again. Attempts, event ids and delta indices
-// continue. A composite that was running continues in the same attempt; for signals and deadlines see [EarlySignals] and [Timeout]. [Snapshot.Result]
-// reads a snapshot of a run that has ended.
+// [EarlySignals] answers them. Nodes that back off keep the time of their next attempt. Nodes that were ready or running become ready. The states of
+// all other nodes follow from these states. An attempt that was running is repeated with the same [Step.IdempotencyKey]: steps are called at least
+// once. Guards and conditions that have answered are not evaluated again. The numbers of attempts, events and deltas continue. A composite that was
+// running continues in the same attempt; for signals and deadlines see [EarlySignals] and [Timeout]. [Snapshot.Result] reads a snapshot of a run
+// that has ended.
 //
 // The graph must be the graph of the snapshot, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged], unless the option
 // [AllowGraphChange] is given. The error matches [ErrFinished] if the run has ended, [ErrBadOption] if s is nil, and [ErrBadValue] if no run can
@@ -34,16 +34,16 @@ func Resume(s *Snapshot) Option {
 }
 
 // Redrive reruns the named nodes and all their descendants, as a new epoch of the run. If no nodes are named, it reruns all nodes that failed, were
-// aborted or were cancelled, and their descendants. Nodes that were undone rerun, too. With [KeepDescendants] it reruns only the descendants that
-// neither completed nor were skipped. All other nodes keep their results. The nodes that rerun start from the beginning: attempts count from 1,
-// guards and conditions are evaluated again. The argument `nodes` lists paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration
-// "L#2". Composites continue inside, unless [Anew] is given: see docs/errors.md.
+// aborted or were cancelled, and their descendants. Nodes that were undone rerun, too. With [KeepDescendants], descendants that completed or were
+// skipped do not rerun. All other nodes keep their results. The nodes that rerun start from the beginning: attempts count from 1, guards and
+// conditions are evaluated again. The argument `nodes` lists paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration "L#2".
+// Composites continue inside, unless [Anew] is given: see docs/errors.md.
 //
-// If s is nil, Redrive reruns the run in the store of the option [Durable], with the id of the option [RunID]. If the store does not answer the
-// first transaction of the new epoch, the Result belongs to the new epoch, but the store may still contain the old epoch. A [Request] names who
-// requests the redrive; it is in the Result and in the events run.status.changed and node.invalidated.
+// If s is nil, Redrive takes the run from the store of the option [Durable]; the option [RunID] gives its id. If the store does not answer the first
+// transaction of the new epoch, the Result belongs to the new epoch, but the store may still contain the old epoch. A [Request] names the person or
+// program that requests the redrive. The Result and the events run.status.changed and node.invalidated contain it.
 //
-// The error matches [ErrUnknownNode] if a path names no node, and [ErrHandlers] if nodes ran because of a failure that is repeated: see
+// The error matches [ErrUnknownNode] if a path names no node, and [ErrHandlers] if the redrive would repeat failures that nodes have handled: see
 // [DespiteHandlers]. It matches [ErrUnknownRun] if the run is not stored, and [ErrLeased] if another owner holds it.
 func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 	return optionFunc(func(c *config) error {
@@ -55,11 +55,11 @@ func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 	})
 }
 
-// AllowGraphChange lets a run continue from a snapshot of another version of the graph. The versions may differ only in nodes that were idle or
-// that a [Redrive] runs again. Every other node must exist with the same in-edges, and must equal the old node in everything that [Plan.Hash]
-// covers, including the nodes inside a composite. A node that runs again must still exist. Any other difference is refused with [ErrGraphChanged]. A
-// stored run may also continue under another Name of its graph. Without this option, another Name is refused. The option changes nothing for a run
-// that begins, so a host that does not know whether its store contains the run can always set the option.
+// AllowGraphChange lets a run continue from a snapshot of another version of the graph. The versions may differ only in nodes that were idle or that
+// a [Redrive] runs again. Every other node must exist with the same in-edges, and must equal the old node in everything that [Plan.Hash] covers,
+// including the nodes inside a composite. A node that runs again must still exist. Any other difference is refused with [ErrGraphChanged]. A stored
+// run may also continue under another Name of its graph. Without this option, another Name is refused. The option has no effect on a run that
+// begins. So a host can always set it, even if it does not know whether its store contains the run.
 func AllowGraphChange() Option {
 	return optionFunc(func(c *config) error { c.allowChange = true; return nil })
 }
@@ -68,20 +68,20 @@ func AllowGraphChange() Option {
 type restoration struct {
 	file    snapshotFile
 	held    *held
-	crashed bool // whether the snapshot was taken before the end of the run
-	anew    bool // whether waves begin again, because nodes are redriven or the run had ended
+	crashed bool // whether the run was running, and not suspended, when the snapshot was taken; false for redrives, forks and adoptions
+	anew    bool // whether waves begin again: nodes of the snapshot run again, the run had ended, or the run is a fork
 
 	inFlight *flightState // the attempts in flight that continue, or nil
-	recovers bool         // whether inFlight lacks some attempts, which are repeated
+	recovers bool         // whether some attempts are missing in inFlight; the run repeats them
 
-	answered takenSignals // the signals with IDs that the run accepted before it is continued, and the signals with IDs in its options
+	answered takenSignals // the signals with IDs: those accepted before the run is continued, and those in its options
 
 	stored *store.Run // the stored run from which the snapshot comes; nil without a store
 	taken  takenBack  // the data that a redrive removes from the store
 }
 
-// The method `restoration` checks, before any step runs, that the run can continue from the snapshot. The parameter `stored` is the stored run from
-// which the snapshot comes, or nil.
+// The method `restoration` matches the snapshot with the plan, before any step runs. It returns an error if the run cannot continue from the
+// snapshot. The parameter `stored` is the stored run from which the snapshot comes, or nil.
 func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	p, c := r.plan, r.cfg
 	file, err := c.from.file, error(nil)
@@ -161,7 +161,7 @@ func (x *restoration) redrive(p *Plan, c *config) error {
 	return x.forget(p, c, a)
 }
 
-// The method `repair` makes the run continue only to perform compensations.
+// The method `repair` makes the run continue, only to repeat compensations or to mark them as done by hand.
 func (x *restoration) repair(p *Plan, c *config) error {
 	if !x.file.Status.Terminal() {
 		return fmt.Errorf("%w: run %s is %v", ErrNotEnded, quoteID(x.file.Run), x.file.Status)
@@ -243,8 +243,8 @@ func (x *restoration) hold(p *Plan, c *config, nodes []nodeState) (*held, error)
 	return h, err
 }
 
-// takeNewBranches handles completed conditions whose output matched no branch of the old graph: they take branches of the new graph. It calls
-// user code.
+// takeNewBranches makes completed conditions take branches of the new graph, if their outputs matched no branch of the old graph. It calls user
+// code.
 func (h *held) takeNewBranches() error {
 	for i, ref := range h.refs {
 		n := &h.nodes[i]
@@ -265,7 +265,8 @@ func (h *held) takeNewBranches() error {
 	return nil
 }
 
-// The method `restore` sets the run to the state of the snapshot, instead of beginning it. The caller holds the run's lock; nothing has run yet.
+// The method `restore` sets the run to the state of the snapshot, instead of beginning the run. The caller holds the run's lock; nothing has run
+// yet.
 func (r *Run) restore(x *restoration) {
 	if len(x.answered.list) > 0 {
 		r.waiters().answered = x.answered
@@ -296,7 +297,7 @@ func (r *Run) restore(x *restoration) {
 		}
 	}
 	observed := r.st.ObservedWords()                   // the words of the pending run
-	x.held.each(func(h *held) { h.run.base = r.base }) // after the nested runs were made, functions of Around may have changed r.base
+	x.held.each(func(h *held) { h.run.base = r.base }) // functions of Around may have changed r.base after the nested runs were made
 	if x.inFlight != nil {
 		r.manual.lands(x.inFlight)
 	} else {
@@ -352,7 +353,7 @@ func (r *Run) restore(x *restoration) {
 	r.flush(0)
 }
 
-// The method `invalidate` logs the nodes that run again, first the nodes of outer runs.
+// The method `invalidate` logs the nodes that run again: the nodes of an outer run before the nodes of the runs nested in it.
 func (h *held) invalidate(said event.Request) {
 	h.each(func(h *held) {
 		r := h.run
@@ -420,7 +421,8 @@ func (r *Run) restoreRecord(ref machine.Ref, n *nodeState) {
 	if ref == r.plan.end && n.Status == Completed {
 		r.endOutput = rec.value
 	}
-	// Starts that are not attempts were re-entries, and one more re-entry may be pending. A damaged file may contain a larger number of re-entries.
+	// Each start that was not an attempt was a re-entry, and one more re-entry may be pending. In a damaged file, the number of re-entries may be
+	// larger.
 	reentries := min(max(n.Entries, n.Started-n.Attempts), max(n.Started-n.Attempts, 0)+1)
 	if n.Status.Terminal() || r.plan.net.Is(ref, machine.FlagGate) {
 		reentries = 0
@@ -492,7 +494,7 @@ func (r *Run) restoreWait(ref machine.Ref, x *extra, n *nodeState) {
 	}
 	x.wait = &Wait{Node: n.ID, Token: n.Wait.Token, Info: n.Wait.Info.value, Since: n.Wait.Since, Deadline: n.Wait.Deadline, Run: n.Wait.Run}
 	if r.plan.net.Is(ref, machine.FlagGate) {
-		x.wait.Choices = slices.Clone(r.plan.choices(ref)) // the snapshot may be of another version of the plan, or of kahn
+		x.wait.Choices = slices.Clone(r.plan.choices(ref)) // the snapshot may come from another version of the plan or of kahn
 		return
 	}
 	if r.tokens == nil {
@@ -526,10 +528,10 @@ type held struct {
 	run      *Run // the continuing run; nil until it is made
 	answers  map[machine.Ref]answer
 	accepted map[machine.Ref]bool // the waiting nodes whose signals arrived in time
-	refused  []error              // errors about signals that the snapshot accepted for gates of another version of the graph
+	refused  []error              // errors about signals with a value that is not one of the gate's choices
 }
 
-// holdNodes matches nodes with a plan. Nodes of the outermost run have hashes, which also cover the nodes inside them.
+// holdNodes matches nodes with a plan. Only nodes of the outermost run have hashes; a hash also covers the nodes inside its node.
 func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held, error) {
 	h := &held{plan: p, nodes: nodes, at: map[machine.Ref]int{}, tokens: map[string]machine.Ref{}, signals: map[machine.Ref]Decision{}, kept: map[int]*nodeState{}}
 	for i := range nodes {
@@ -583,8 +585,8 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 // maxStored is the greatest value of the counters in a snapshot. A run that continues can count further from this value without an overflow.
 const maxStored = 1 << 30
 
-// The method `sound` reports whether the state of a node is consistent enough to make the node's word from it. It may be inconsistent, since other
-// programs may have written the file.
+// The method `sound` reports whether the state of a node is consistent enough to make the node's word from it. The state may be inconsistent, since
+// another program may have written the file.
 func (n *nodeState) sound(p *Plan, ref machine.Ref) bool {
 	for _, count := range []int32{n.Attempts, n.Cut, n.Crashes, n.Started, n.Entries, n.Settled, n.Decided} {
 		if count < 0 || count > maxStored {
@@ -604,7 +606,7 @@ func (n *nodeState) sound(p *Plan, ref machine.Ref) bool {
 	case n.Skip == SkipSuperseded:
 		_, known := p.Ref(n.Origin)
 		return known
-	case p.net.Is(ref, machine.FlagGate) && !n.Status.Terminal() && (n.Started != 0 || n.Attempts != 0): // no attempt of a gate starts
+	case p.net.Is(ref, machine.FlagGate) && !n.Status.Terminal() && (n.Started != 0 || n.Attempts != 0): // a gate has no attempts
 		return false
 	}
 	return !n.Status.Terminal() || stopped == (n.Cause != CauseNone) // a node that has not ended may have a Cause: it may be about to stop
@@ -635,8 +637,8 @@ func (p *Plan) inOrder(nodes []nodeState) {
 // The method `expanded` reports whether the node was expanded. Only snapshots taken in this process contain the expanded graph.
 func (n *nodeState) expanded() bool { return n.Inside != nil && n.Inside.Expanded != "" }
 
-// The method `keep` is for an expanded node whose graph is not known. It moves the node, with the nodes inside it, to h.kept. If the nested run has
-// not ended, the step is called again, in the same attempt.
+// The method `keep` copies node i to h.kept, and moves the nodes inside it there. Node i is an expanded node whose graph is not known. If the nested
+// run has not ended, the step is called again, in the same attempt.
 func (h *held) keep(i int, prefix string) error {
 	n := &h.nodes[i]
 	if n.Inside.Items != 0 || n.Inside.Iteration != 0 || !n.Status.Terminal() && n.Status != Running && n.Status != Ready {
@@ -659,7 +661,8 @@ func (h *held) keep(i int, prefix string) error {
 // The method `begun` reports whether a nested run has begun.
 func (h *held) begun() bool { return h.plan != nil }
 
-// The method `continues` reports whether the nested run continues. If it does not, its composite has ended, and h is kept only for the results.
+// The method `continues` reports whether the nested run continues. If it has begun but does not continue, its composite has ended, and h is kept
+// only for the results.
 func (h *held) continues() bool { return h.begun() && h.within.Status == Running }
 
 // The method `pauses` reports whether the composite is a loop that waits for its next iteration.
@@ -667,7 +670,7 @@ func (h *held) pauses() bool {
 	return h.within != nil && h.within.Inside != nil && !h.within.Inside.Due.IsZero()
 }
 
-// The method `each` calls f for h and for the nested runs that continue, the outermost first.
+// The method `each` calls f for h and for the nested runs that continue: for an outer run before the runs nested in it.
 func (h *held) each(f func(h *held)) {
 	f(h)
 	for _, in := range h.inside {
@@ -702,9 +705,9 @@ func (h *held) waiting() (n int) {
 	return n
 }
 
-// endBackoffs makes each node ready if its backoff has ended. If an older version wrote the snapshot, a backoff may have no recorded end; it then
-// counts as ended. endBackoffs bounds each remaining backoff, except a SuspendUntil, by the node's policy, since the clock that computed the time
-// may have been wrong. The bound matters most for a cleanup node, since nothing else ends the backoff of such a node.
+// endBackoffs makes each node ready if its backoff has ended. A backoff without a recorded end counts as ended: an older version wrote the snapshot.
+// Except for a SuspendUntil, endBackoffs bounds each remaining backoff by the node's policy, since the old process may have had a wrong clock. The
+// bound matters most for a cleanup node, since nothing else ends the backoff of such a node.
 func (h *held) endBackoffs(now time.Time) {
 	h.each(func(h *held) {
 		for i, ref := range h.refs {
@@ -751,7 +754,7 @@ type overdue struct {
 
 // settleOverdue ends overdue waits and nodes, and stops the run if its timeout has passed, in the order of the deadlines. For equal deadlines, an
 // outer run precedes the runs nested in it, the nodes of one run are in the order of declaration, and the timeout of the run is last. All this
-// happens before any signal is delivered and any step is called. settleOverdue does not end an overdue wait whose signal arrived in time.
+// happens before kahn delivers signals and calls steps. settleOverdue does not end an overdue wait whose signal arrived in time.
 func (h *held) settleOverdue(now int64) {
 	var list []overdue
 	h.each(func(h *held) {
@@ -817,7 +820,7 @@ func (r *Run) dueAt(ref machine.Ref) (due int64, gate, ok bool) {
 	return saturate.Add(r.records[ref].start, int64(timeout)), false, true
 }
 
-// waitEnds returns when the wait of a step for a signal ends.
+// waitEnds returns the deadline of a step's wait for a signal.
 func (r *Run) waitEnds(ref machine.Ref) (due int64, ok bool) {
 	x := r.extras[ref]
 	if x == nil || x.wait == nil || x.wait.Deadline.IsZero() || r.st.Word(ref).Status() != Suspended || r.plan.net.Is(ref, machine.FlagGate) {
@@ -826,7 +829,7 @@ func (r *Run) waitEnds(ref machine.Ref) (due int64, ok bool) {
 	return int64(x.wait.Deadline.Sub(r.start)), true
 }
 
-// armWaits arms the deadlines of a continuing run.
+// armWaits arms the deadlines, pauses and backoffs of a continuing run.
 func (r *Run) armWaits(now int64) {
 	for _, ref := range r.plan.declared {
 		due, gate, ok := r.dueAt(ref)
@@ -850,7 +853,7 @@ func (r *Run) armWaits(now int64) {
 	}
 }
 
-// The method `deliver` delivers signals, and adds warnings about refused ones.
+// The method `deliver` delivers signals, and adds a warning for each refused signal.
 func (r *Run) deliver(answers map[machine.Ref]answer, refused []error, now int64) {
 	root := r.outermost()
 	for _, err := range refused {

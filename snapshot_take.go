@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Snapshot returns the current state of the run. If the run is still running, a run that resumes from the Snapshot continues as after a crash:
-// the attempts that are running now are repeated.
+// Snapshot returns the current state of the run. If the run is running, resuming from the Snapshot is like resuming after a crash: the attempts that
+// are running now are repeated.
 func (r *Run) Snapshot() *Snapshot {
 	r.plan.Hash() // calls user code (MarshalJSON), so it is called without the lock
 	r.ID()
@@ -34,7 +34,7 @@ func (r *Run) takeSnapshot() *Snapshot {
 	return s
 }
 
-// nodeStates returns the states of the nodes. The caller holds the run's lock.
+// nodeStates returns the states of the nodes whose joins have decided. The caller holds the run's lock.
 func (r *Run) nodeStates() (nodes []nodeState) {
 	for _, ref := range r.plan.declared {
 		if w := r.st.Word(ref); w.Is(machine.WordDecided) && !r.isUntold(ref) {
@@ -129,7 +129,7 @@ func (r *Run) fileHeader() snapshotFile {
 	switch {
 	case r.log != nil:
 		file.LastEvent = r.log.lastID()
-	case r.cfg.from != nil: // this Run has no log, so it has had no event since the snapshot from which it continues
+	case r.cfg.from != nil: // this Run has no log, so the last event is still the last event of the snapshot
 		file.LastEvent = r.cfg.from.file.LastEvent
 	}
 	if f := r.cfg.fired; f != nil {
@@ -147,8 +147,8 @@ func (r *Result) Snapshot() *Snapshot {
 	return r.run.Snapshot()
 }
 
-// nodeState returns the state of a node whose join has decided, without the nodes inside a composite and without the outputs that a loop has
-// collected. The caller holds the run's lock.
+// nodeState returns the state of a node whose join has decided. For a composite, the nodes inside are missing. For a loop, the collected outputs are
+// missing. The caller holds the run's lock.
 func (r *Run) nodeState(ref machine.Ref) nodeState {
 	rec, of := &r.records[ref], r.st.Saved(ref)
 	n := nodeState{ID: r.plan.names[ref], Facts: of.Facts, Attempts: rec.attempts, Fallback: rec.fallback}
@@ -260,14 +260,14 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 	}
 }
 
-// The method `state` returns the state of the nested run, without the run's nodes and without the outputs that a loop has collected.
+// The method `state` returns the state of the nested run, without the run's nodes and the collected outputs of a loop.
 func (comp *composite) state() *insideState {
 	c := comp.child
 	in := &insideState{
 		Iteration: c.iteration, Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
 		Cancelled: c.cancelled, Signals: c.earlySignalStates(), Failed: c.failedGroups.all(),
 	}
-	// An earlier iteration may have nodes to undo even if the current one has none, since the earlier iteration may have expanded a node.
+	// Earlier iterations may have nodes to undo even if the current iteration has none: a node may have been expanded in an earlier iteration.
 	if in.Undoes = c.st.AllowsUndo() || len(comp.past) > 0; c.undo != nil {
 		in.Undoing = c.undo.status
 	}
@@ -299,7 +299,8 @@ func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
 	return &insideState{Undoes: undoes, Iteration: p.next, Previous: comp.previous(p.next, comp.before.last), Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
 }
 
-// pastStates returns the iterations of a loop before the given one, with their nodes. It is needed for a loop with nodes that may have to be undone.
+// pastStates returns the iterations that precede the given iteration of a loop, with their nodes. They are needed if nodes of the loop may have to
+// be undone.
 func (x *extra) pastStates(before int) (list []insideState) {
 	if x.kept != nil {
 		return x.kept.Inside.Past
@@ -462,7 +463,7 @@ func (w *nodeWriter) rest(n *nodeState) {
 	writeIf(w, "undo", n.Undo)
 }
 
-// writeIf writes a member with package json if its value is not nil.
+// writeIf writes a member with package json, unless the member's value is nil.
 func writeIf[T any](w *nodeWriter, key string, v *T) {
 	if v != nil {
 		w.JSON(key, v)
@@ -474,18 +475,18 @@ func (n *nodeState) superseded() bool {
 	return n.Skip == SkipSuperseded || n.Status == Cancelled && n.Cause == CauseSuperseded
 }
 
-// The type `handled` describes a completed node that ran because of failures: a handler.
+// The type `handled` describes a handler: a completed node that ran because of failures.
 type handled struct {
 	node  string
 	first string // the first failed node
 	more  int    // the number of further failed nodes
-	kept  bool   // whether the handler itself does not run again
+	kept  bool   // whether the handler would keep its result
 }
 
 type handledNodes []handled
 
-// The method `refusal` returns the error of a redrive or a fork that would repeat failures that the listed nodes have handled. It returns nil if the
-// list is empty.
+// The method `refusal` returns the error with which a redrive or a fork is refused because of the listed handlers. It returns nil if the list is
+// empty.
 func (list handledNodes) refusal() error {
 	if len(list) == 0 {
 		return nil
@@ -511,7 +512,7 @@ func (list handledNodes) refusal() error {
 	return fmt.Errorf("%w: %s: nothing undoes the effects of a handler: begin another run, or give DespiteHandlers to run the failed nodes again anyway", ErrHandlers, b.String())
 }
 
-// The method `handled` appends the handlers, at every depth, that are a reason to refuse a redrive or a fork: see DespiteHandlers. If `before` is
+// The method `handled` appends, at every depth, the handlers because of which a redrive or a fork is refused: see DespiteHandlers. If `before` is
 // set, a composite around these nodes has an ancestor whose result the fork keeps.
 func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, redrive, before bool) handledNodes {
 	p, marks := a.plan, a.marks()
@@ -568,7 +569,7 @@ func (p *Plan) keptBefore(nodes []nodeState, again []bool) []bool {
 	return before
 }
 
-// handledInside appends the nodes that have handled failures inside a composite. The composite runs again as a whole.
+// handledInside appends the handlers inside a composite that runs again as a whole.
 func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, prefix string) handledNodes {
 	if n.Inside == nil {
 		return list
@@ -599,8 +600,8 @@ func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, pre
 	return list
 }
 
-// handledUnknown appends the handlers in an expanded node whose graph is not known. If the expanded node completed although nodes inside it failed,
-// another node inside has handled the failures. It is not known which node, so handledUnknown appends the expanded node.
+// handledUnknown appends the handlers in an expanded node whose graph is not known. If an expanded node completed although nodes inside it failed,
+// an unknown node inside it has handled the failures. handledUnknown then appends the expanded node.
 func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes {
 	within := n.prefixInside(prefix)
 	var failed handled
@@ -621,15 +622,15 @@ func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes
 	return list
 }
 
-// The method `answers` returns the failures that each completed node has handled, by the completed node's Ref; nil if no node failed or was stopped.
-// The second result contains the nodes by Ref.
+// The method `answers` returns, by Ref, the failures that each completed node has handled. The result is nil if no node failed or was stopped. The
+// second result contains the nodes by Ref.
 func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeState) {
 	at = p.found(nodes)
 	if !slices.ContainsFunc(at, func(n *nodeState) bool { return n != nil && n.isStopped() }) {
 		return nil, at
 	}
 	answers = make([][]machine.Ref, len(p.names))
-	branch := make([][]machine.Ref, len(p.names)) // by Ref: if the node ran only on branches that boundaries took because of failures, these failures
+	branch := make([][]machine.Ref, len(p.names)) // by Ref: the failures that made boundaries take the branches to the node; nil if it also ran for another reason
 	for i := range at {                           // predecessors precede their followers
 		r := machine.Ref(i)
 		if n := at[r]; n == nil || n.Status != Completed || r == p.end || p.net.Is(r, machine.FlagCleanup) || n.Undo != nil {
@@ -645,7 +646,7 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeSt
 // the result `taken` lists these failures.
 func (p *Plan) answersOf(r machine.Ref, at []*nodeState, branch [][]machine.Ref) (caught, taken []machine.Ref) {
 	join, _, _ := p.net.Rules(r)
-	otherwise := false // whether the node would have run without branches that were taken because of failures
+	otherwise := false // whether the node also ran for another reason
 	for _, i := range p.net.In(r) {
 		e := p.edgeAt(i)
 		from := at[e.From]
@@ -694,8 +695,8 @@ func union(a, b []machine.Ref) []machine.Ref {
 	return slices.Compact(all)
 }
 
-// askedBy returns the failed nodes whose status or error a boundary has read. If the snapshot does not say which nodes these are, it returns all
-// failed nodes that the boundary follows.
+// askedBy returns the failed nodes whose status or error a boundary has read. If the snapshot has no list of the nodes read, askedBy returns all
+// failed nodes that the boundary directly follows.
 func (p *Plan) askedBy(r machine.Ref, at []*nodeState) (asked []machine.Ref) {
 	if join, _, _ := p.net.Rules(r); join != Boundary {
 		return nil

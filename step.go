@@ -19,16 +19,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// StepFunc performs one attempt of one node and returns its output. ctx is the Step itself, and is cancelled when the attempt must stop. A step
-// that returns nil, nil completes with a null output.
+// StepFunc performs one attempt of one node and returns the node's output. ctx is the Step itself; it is cancelled when the attempt must stop. If a
+// step returns nil, nil, the node completes with a null output.
 //
 // An error fails the attempt. The errors [Skip], [Permanent], [AbortRun], [RateLimited] and [ErrCallAborted] have special meanings;
-// [Suspend] and [Expand] are not failures. A panic or runtime.Goexit fails only the attempt.
+// [Suspend] and [Expand] are not failures. A panic or a call of runtime.Goexit fails the attempt, but does not end the process.
 type StepFunc func(ctx context.Context, s *Step) (any, error)
 
-// Step represents one attempt of one node for the function that performs it. It is also the attempt's context.
+// Step represents one attempt of one node. The function that performs the attempt gets the Step. The Step is also the attempt's context.
 //
-// A Step may be kept after the function has returned, but then its context has ended. Its methods may be called from any goroutine.
+// The function may keep its Step after it has returned, but the context has then ended. Any goroutine may call the methods of a Step.
 type Step struct {
 	run     *Run
 	ctx     atomic.Pointer[attemptContext] // nil until needed, see attemptContext
@@ -44,16 +44,16 @@ const (
 	stepStopped  // the attempt was stopped before its step returned; its attemptContext contains the cause
 )
 
-// attemptContext contains the data that an attempt's context needs besides the Step itself. It is made when the context is first used, or when
-// the attempt is stopped. Until then the Step contains a nil pointer instead.
+// attemptContext contains the data that an attempt's context needs besides the Step itself. It is made when it is first needed, for example when the
+// attempt has a deadline, or when it is stopped. Until then the Step contains a nil pointer instead.
 //
 // The goroutine that makes the live context stores it before it loads the Step's state. The goroutine that ends the attempt stores the
 // state before it loads the live context. So at least one of the two goroutines ends the live context.
 type attemptContext struct {
 	live     atomic.Pointer[liveContext]
 	cause    atomic.Pointer[stopCause] // set, once, before the state becomes stepStopped
-	handed   *handedContext            // the context that middleware has set; fixed when the attemptContext is made
-	deadline int64                     // deadline of the attempt or the node, in ns since the run's start; 0 means none. Fixed before the step is called.
+	handed   *handedContext            // the context that middleware or the caller of NewStep has set; fixed when the attemptContext is made
+	deadline int64                     // deadline of the attempt or the node, in ns since the run's start; 0 means none. Set before the step is called.
 	timeout  *alarm                    // ends the attempt when its Timeout has passed; nil if there is none. The run's lock guards it.
 }
 
@@ -69,7 +69,7 @@ type (
 	}
 )
 
-// handedContext is the context of a Step that no run made: middleware has derived the Step from another Step, or NewStep has made it from a Call.
+// handedContext is the context of a Step that was not made by a run: middleware has derived the Step, or NewStep has made it from a Call.
 type handedContext struct {
 	context.Context
 	attempt *Step // the attempt's first Step, made by the run or by NewStep
@@ -78,11 +78,11 @@ type handedContext struct {
 	reporter reporter // for a Step that was made from data; may be nil
 }
 
-// stepKey is the key by which a context derived from a Step finds the Step.
+// stepKey is a key for Value: a Step, and a context that is derived from it, return the Step for this key.
 type stepKey struct{}
 
-// StepOf returns the Step of the attempt to which ctx belongs: ctx itself, or the Step from which middleware, context.WithTimeout or other code
-// derived ctx. It is meant for functions that get only a context, such as the functions of package typed and functions that a step calls:
+// StepOf returns the Step of the attempt to which ctx belongs. The Step is ctx itself, or the Step from which ctx was derived, for example by
+// context.WithTimeout. StepOf is meant for functions that get only a context, such as functions that a step calls, and those of package typed:
 //
 //	key := kahn.StepOf(ctx).IdempotencyKey()
 //
@@ -98,8 +98,8 @@ func StepOf(ctx context.Context) *Step {
 	return s
 }
 
-// The method `under` returns a Step of the same attempt, with ctx as its context. Middleware passes this Step to its function `next`. So a step that
-// uses its Step as a context uses the context that the middleware derived.
+// The method `under` returns a Step of the same attempt, with ctx as its context. If middleware calls its function `next` with a derived context, the
+// step gets this new Step. So if the step uses its Step as a context, it uses the derived context.
 func (s *Step) under(ctx context.Context) *Step {
 	if own, is := ctx.(*Step); ctx == nil || is && own == s {
 		return s
@@ -121,7 +121,7 @@ func (s *Step) handed() *handedContext {
 	return nil
 }
 
-// The method `known` returns the attempt's first Step, from which middleware may have derived s.
+// The method `known` returns the attempt's first Step. This is s itself, or the Step from which middleware derived s.
 func (s *Step) known() *Step {
 	if h := s.handed(); h != nil {
 		return h.attempt
@@ -138,13 +138,13 @@ const (
 	stepAdmitting                         // the inputs of the node are checked before the attempt starts
 	stepFallback                          // an attempt of the fallback
 	stepCrashed                           // the node is doomed, see Run.doomed: only its fallback is called
-	stepAgain                             // the step is called again only to get the graph that it returned before the run was continued
+	stepAgain                             // the step is called only to get again the graph that an earlier call has returned
 	stepUndo                              // the attempt undoes the node
 	stepMemo                              // the run records the inputs that the step reads, see Memo
 )
 
-// liveContext is the context of an attempt, made on first use. A cancel function of package context always sets the error Canceled, but an attempt
-// with a deadline may end with DeadlineExceeded. So a context with a deadline has a parentContext, from which it copies the error of the stop.
+// liveContext is the context of an attempt, and is made on first use. A cancel function of package context always sets the error Canceled, but an
+// attempt with a deadline may end with DeadlineExceeded. So a live context with a deadline has a parentContext, and copies the parent's error.
 type liveContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -157,16 +157,16 @@ type boundContext struct {
 	over parentContext
 }
 
-// parentContext is the parent of a live context. It contains the values of the run's context, and its fire function is called when the parent ends.
+// parentContext is the parent of a live context. Its values are those of the run's context. When the parent ends, its function `fire` is called.
 type parentContext struct {
 	context.Context
 	stop atomic.Pointer[stopCause]
 	once sync.Once
-	fire func() // cancels the live context, which then copies the Err and the Cause of this parent
+	fire func() // cancels the live context; the live context then copies the Err and the Cause of this parent
 }
 
-// The variable `never` is the Done channel of each parentContext. It is never closed: a parentContext announces its end only to the function given to
-// AfterFunc.
+// The variable `never` is the Done channel of each parentContext. It is never closed: when a parentContext ends, it calls the function that AfterFunc
+// has registered, and does nothing else.
 var never = make(chan struct{})
 
 func (p *parentContext) Done() <-chan struct{} { return never }
@@ -178,8 +178,8 @@ func (p *parentContext) Err() error {
 	return nil
 }
 
-// AfterFunc registers the child of the parentContext: package context calls this method of a parent that another package implements. A parentContext
-// has only one child.
+// AfterFunc registers the function that cancels the child of the parentContext. If another package implements a parent, package context calls the
+// parent's AfterFunc. A parentContext has only one child.
 func (p *parentContext) AfterFunc(f func()) (stop func() bool) {
 	p.fire = f
 	return func() bool { return false }
@@ -218,8 +218,8 @@ func (a *keyAsked) Err() error { return context.Canceled }
 
 // The method `make` makes the context with the values of base, which may be a parentContext.
 func (c *liveContext) make(base context.Context) {
-	// A base that is no parentContext but may end comes from a function of Around, or from a run that was stopped before it began. The end of such a
-	// base must not end the context.
+	// If base is no parentContext but can end, it comes from a function of Around, or from a run that was stopped before it began. The end of
+	// base must not end the new context.
 	if c.parent, _ = base.(*parentContext); c.parent == nil && base.Done() != nil {
 		base = context.WithoutCancel(base)
 	}
@@ -237,12 +237,12 @@ func (c *liveContext) end(cause *stopCause) {
 	c.cancel(cause.err)
 }
 
-// stopCause is the reason why an attempt ended. For the attempt's context, context.Cause returns the field `err`, and Err returns the field `is`
+// stopCause is the reason why an attempt's context ended. For this context, context.Cause returns the field `err`, and Err returns the field `is`
 // (context.Canceled or context.DeadlineExceeded).
 type stopCause struct{ err, is error }
 
-// The method `value` looks up key in a context that is derived from base and has ended with the cause c. context.Cause looks up a private key of
-// package context, so this method answers that key, too.
+// The method `value` looks up key in a context that is derived from base and has ended with the cause c. The method must also find the private key of
+// package context that context.Cause looks up.
 func (c *stopCause) value(base context.Context, key any) any {
 	if c != attemptEnded {
 		return c.over(base).Value(key)
@@ -259,7 +259,7 @@ func (c *stopCause) over(base context.Context) context.Context {
 	return ctx
 }
 
-// attemptEnded is the cause of a context whose attempt has returned. All these attempts share endedContext, which has ended with this cause.
+// attemptEnded is the cause of the context of an attempt that has returned. All attempts that have returned share endedContext, which has this cause.
 var (
 	attemptEnded = &stopCause{fmt.Errorf("attempt ended: %w", context.Canceled), context.Canceled}
 	endedContext = attemptEnded.over(context.Background())
@@ -350,8 +350,9 @@ func (s *Step) RunID() string {
 	return s.run.ID()
 }
 
-// IdempotencyKey returns a key that all attempts of this node in this run share, and that no other node or run has: the SHA-256, in hex, of the
-// run's id and the node's path. Attempts to undo the node share another key. A node that is performed again after it was undone gets a new key.
+// IdempotencyKey returns a key that is the same in all attempts of this node in this run. No other node or run has this key: it is the SHA-256, in
+// hex, of the run's id and the node's path. Attempts to undo the node share another key. A node that is performed again after it was undone gets a
+// new key.
 func (s *Step) IdempotencyKey() string {
 	if c := s.given(); c != nil {
 		if c.IdempotencyKey == "" && c.RunID != "" {
@@ -362,7 +363,7 @@ func (s *Step) IdempotencyKey() string {
 	return s.keyAfter(s.run.undoneBefore(s, s.Path()))
 }
 
-// keyAfter returns the key of a node that was undone the given number of times before.
+// keyAfter returns the key of a node that was undone `undone` times before.
 func (s *Step) keyAfter(undone int32) string {
 	text := s.RunID() + "\x00" + s.Path()
 	if s.flags&stepUndo != 0 {
@@ -375,13 +376,14 @@ func (s *Step) keyAfter(undone int32) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Param returns the value of a parameter. It is the first of these values that exists:
+// Param returns the value of a parameter. In an item of a map, `item` and `index` are the item and its index. Any other parameter has the
+// first of these values that exists:
 //   - the value that edges delivered, merged if there are several;
 //   - the node's static value;
 //   - the root input of that name, for a declared port or a node without predecessors;
 //   - the port's default.
 //
-// ok is true for a null, and false if there is no value.
+// If the value is null, ok is true. If there is no value, ok is false.
 func (s *Step) Param(name string) (value any, ok bool) {
 	if c := s.given(); c != nil {
 		value, ok = c.Params[name]
@@ -402,7 +404,7 @@ func (s *Step) Params() map[string]any {
 }
 
 // Upstream returns the value that the edge from the given node delivered. If several edges from the node delivered values, Upstream returns
-// the value of the last edge in the order of declaration. ok is false if there is no such edge or no value was delivered.
+// the value of the last edge in the order of declaration. ok is false if no edge from the node delivered a value.
 func (s *Step) Upstream(id string) (value any, ok bool) {
 	if c := s.given(); c != nil {
 		value, ok = c.Upstream[id]
@@ -431,9 +433,9 @@ func (s *Step) UpstreamAll() map[string]any {
 }
 
 // UpstreamErr returns the error of an ancestor that failed, was aborted or was cancelled. For a map that completed although some of its items failed,
-// it returns the [*MapError] that lists them. For any other ancestor it returns nil. If the named node is not an ancestor, the error matches
-// [ErrNotAncestor] and lists the nearest ancestors. For a node that a trigger has pruned, UpstreamErr returns nil. In a Step made by [NewStep],
-// UpstreamErr returns nil for a node that is not in the [Call], and logs a warning with Log.
+// it returns the [*MapError] that lists the failed items. For any other ancestor it returns nil. It also returns nil for a node that a
+// trigger has pruned. If the named node is not an ancestor, the error matches [ErrNotAncestor] and lists the nearest ancestors. In a Step made by
+// [NewStep], UpstreamErr returns nil for a node that is not in the [Call], and logs a warning with Log.
 func (s *Step) UpstreamErr(id string) error {
 	v := s.View()
 	if c := s.given(); c != nil {
@@ -447,8 +449,8 @@ func (s *Step) UpstreamErr(id string) error {
 	return v.Err(id)
 }
 
-// Root returns a root input of the run. In a composite, and in the items of a map, it returns a parameter of the composite instead. There, an input
-// of the run is available only if the composite has it as a parameter.
+// Root returns a root input of the run. For a node inside a composite, and for an item of a map, it returns a parameter of the composite instead.
+// There an input of the run is available only if it is also a parameter of the composite.
 func (s *Step) Root(name string) (value any, ok bool) {
 	if c := s.given(); c != nil {
 		value, ok = c.Root[name]
@@ -459,8 +461,8 @@ func (s *Step) Root(name string) (value any, ok bool) {
 	return s.run.clone(v), ok
 }
 
-// LastErr returns the error of the last earlier attempt that returned. It returns nil in the first attempt, and if the process died during all
-// earlier attempts.
+// LastErr returns the error of the latest earlier attempt that returned. It returns nil if there is none: in the first attempt, and if the process
+// died during all earlier attempts.
 func (s *Step) LastErr() error {
 	if c := s.given(); c != nil {
 		return c.LastErr
@@ -494,7 +496,7 @@ func (s *Step) View() View {
 	return v
 }
 
-// Emit publishes a part of the output before the step has completed, as an event node.stream.delta. It does nothing if nothing reads the run's
+// Emit publishes a part of the output as an event node.stream.delta, before the step has completed. It does nothing if nothing reads the run's
 // events or the attempt has ended. In a compensation, which has no output, Emit drops the chunk and logs a warning.
 func (s *Step) Emit(chunk any) {
 	if s.given() != nil {
@@ -513,8 +515,8 @@ func (s *Step) Log(level slog.Level, message string) {
 	s.run.logStep(s.known(), level, message)
 }
 
-// endBy sets the attempt's deadline to t, in ns since the run's start, unless the attempt already has an earlier deadline. It is called before the
-// step.
+// endBy sets the attempt's deadline to t, in ns since the run's start, unless the attempt already has an earlier deadline. It is called before
+// the step is called.
 func (s *Step) endBy(t int64) {
 	if x := s.own(); x.deadline == 0 || t < x.deadline {
 		x.deadline = t
@@ -572,13 +574,13 @@ func (s *Step) Err() error {
 		return nil
 	}
 	if live := s.live(); live != nil {
-		live.end(stop) // a caller that sees the error also sees Done closed
+		live.end(stop) // a caller that sees the error must also see that Done is closed
 	}
 	return stop.is
 }
 
-// Value implements context.Context. It looks up the key in the context that middleware passed to its function `next`. Without middleware, it looks up
-// the key in the context that was passed to Execute. For the key that [StepOf] uses, it returns the Step itself.
+// Value implements context.Context. For the key that [StepOf] uses, it returns the Step itself. It looks up any other key in the context that
+// middleware passed to its function `next` or, without middleware, in the context that was passed to Execute.
 func (s *Step) Value(key any) any {
 	if key == (stepKey{}) {
 		return s
@@ -636,7 +638,7 @@ func (s *Step) live() *liveContext {
 	return nil
 }
 
-// The method `ended` returns the cause with which the attempt's context ended, or nil if the context has not ended.
+// The method `ended` returns the cause of the end of the attempt's context. It returns nil if the context has not ended.
 func (s *Step) ended() *stopCause {
 	switch s.state.Load() {
 	case stepActive:
@@ -689,8 +691,8 @@ func (s *Step) newLive() *liveContext {
 	return &c.liveContext
 }
 
-// The method `returned` ends the attempt's context because the step has returned, unless the context has already ended. It drops the live context,
-// since the Result keeps the Step and would also keep the context. The caller does not hold the run's lock.
+// The method `returned` ends the attempt's context because the step has returned, unless the context has already ended. It drops the live context:
+// the Result keeps the Step, and would otherwise keep the live context, too. The caller does not hold the run's lock.
 func (s *Step) returned() {
 	first := s.state.CompareAndSwap(stepActive, stepReturned)
 	x := s.ctx.Load()
@@ -698,7 +700,7 @@ func (s *Step) returned() {
 		return
 	}
 	if live := x.live.Load(); live != nil {
-		live.end(s.ended()) // the live context ends before it is dropped, so that a caller who sees the error also sees Done closed
+		live.end(s.ended()) // the live context ends before it is dropped: a caller that sees the error must also see that Done is closed
 		if x.live.Store(nil); first && x.deadline == 0 {
 			s.ctx.Store(nil) // x may be a part of a usedContext, which also contains the live context
 		}
@@ -728,7 +730,7 @@ func (s *Step) Resumed() (value any, ok bool) {
 	return s.run.clone(d.Value), true
 }
 
-// resumption returns the saved state of a step that was suspended, and the signal that answered the step. The signal may be nil.
+// resumption returns the saved state of a step that was suspended, and the signal that ended the wait. If there was no signal, d is nil.
 func (s *Step) resumption() (saved any, d *Decision) {
 	s.run.st.Lock()
 	defer s.run.st.Unlock()
@@ -764,18 +766,18 @@ func (s *Step) awaited() (list []store.Ended) {
 	return list
 }
 
-// AwaitRun returns the status of another run if that run has ended. Otherwise it returns an error, and the step must return this error. The node is
-// then suspended until the other run has ended. Then the step is called again, in the same attempt, and AwaitRun returns the status:
+// AwaitRun returns the status of another run if that run has ended. Otherwise it returns an error, and the step must return this error. This suspends
+// the node until the other run has ended. Then kahn calls the step again, in the same attempt, and AwaitRun returns the status:
 //
 //	status, err := kahn.AwaitRun(ctx, order)
 //	if err != nil {
 //		return nil, err
 //	}
 //
-// The caller's run must be [Durable]. Its store must be a [store.Awaiter], and must also contain the other run. The store answers in the transaction
-// that ends the other run, even if that run never began. The error matches [ErrUnknownRun] if the run is not stored, [ErrAwaitCycle] if the runs
-// await each other, [ErrNoAwait] if the caller's run or its store cannot await runs, and [ErrBadValue] if ctx does not belong to a step.
-// [Step.SavedState] and [Step.Resumed] keep their values, and no signal ends the wait. An attempt may await several runs in turn.
+// The caller's run must be [Durable], and its store must be a [store.Awaiter]; otherwise the step fails with [ErrNoAwait]. The store must also
+// contain the other run. It answers in the transaction that ends the other run, even if that run never began. The error matches [ErrUnknownRun] if
+// the run is not stored, [ErrAwaitCycle] if the runs await each other, and [ErrBadValue] if run is no run id or ctx does not belong to a step.
+// AwaitRun leaves [Step.SavedState] and [Step.Resumed] unchanged. No signal ends the wait. An attempt may await several runs, one after the other.
 func AwaitRun(ctx context.Context, run string) (RunStatus, error) {
 	s := StepOf(ctx)
 	switch {
@@ -799,7 +801,7 @@ func AwaitRun(ctx context.Context, run string) (RunStatus, error) {
 	return RunPending, &suspendError{run: run}
 }
 
-// cycleText returns a cycle of runs as text. Of a long cycle it names only the first five runs and the last one.
+// cycleText returns a cycle of runs as text. If the cycle is long, the text names only its first five runs and its last run.
 func cycleText(cycle []string) string {
 	const most = 5
 	var list []string
@@ -827,16 +829,16 @@ func (s *Step) Queued() time.Time {
 	return r.timeAt(r.readyAt(s.ref))
 }
 
-// Predecessor is a node that the step's node follows: see [Step.Predecessors].
+// Predecessor describes a predecessor of the step's node: see [Step.Predecessors].
 type Predecessor struct {
 	ID     string
 	Path   string // as in [Event]
 	Status Status
 }
 
-// Predecessors returns the nodes from which an edge of any kind leads to this node, with their current statuses. Each node is listed once, in the
-// order in which the edges are declared. All predecessors have ended, unless the node's join decides early. An item has the predecessors of its map;
-// the first nodes of a sub-graph have none.
+// Predecessors returns the nodes from which an edge of any kind leads to this node, with their current statuses. It lists each node once, in the
+// order in which the edges are declared. If the node's join does not decide early, all predecessors have ended. An item has the predecessors of its
+// map; the first nodes of a sub-graph have none.
 func (s *Step) Predecessors() []Predecessor {
 	if c := s.given(); c != nil {
 		return append([]Predecessor{}, c.Predecessors...)
@@ -864,9 +866,9 @@ func (s *Step) predecessors() []Predecessor {
 	return slices.Clip(list)
 }
 
-// Epoch returns the epoch of the lease under which the run is performed. The epoch is a fencing token for other systems, since it increases each
-// time that a process acquires the lease. A receiver of requests from steps can refuse a request with a lower epoch than an earlier request had:
-// such a request comes from a process that has lost the run without noticing. For a run that is not [Durable], Epoch returns 0.
+// Epoch returns the epoch of the lease under which the run is performed. The epoch increases each time that a process acquires the lease, so it can
+// serve as a fencing token for other systems. If a request has a lower epoch than an earlier request, the other system can refuse the later request:
+// its sender has lost the run without noticing. Epoch returns 0 if the run is not [Durable].
 func (s *Step) Epoch() uint64 {
 	if c := s.given(); c != nil {
 		return c.Epoch

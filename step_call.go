@@ -16,14 +16,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Call is one attempt of one node as data: everything that its step can read from its [Step]. [Step.Call] makes a Call from an attempt, and
-// [NewStep] makes a Step from a Call, also in another process. A coordinator with its own state may also set the fields of a Call itself.
+// Call is one attempt of a node as data. It contains everything that the step can read from its [Step]. [Step.Call] makes a Call from a Step, and
+// [NewStep] makes a Step from a Call, even in another process. A coordinator that keeps its own state may set the fields of a Call itself.
 //
-// In JSON, values have the form that Codec gives them. Errors keep their texts and the sentinel errors that they match; errors of failed
-// predecessors also keep their fields.
+// In JSON, the values have the form that Codec gives them. A decoded error has the original text and matches the same sentinel errors. The error of
+// a failed predecessor also keeps its fields.
 type Call struct {
-	// RunID, ID, Path, Kind, Label, Config, Attempt, Tier, IdempotencyKey, Epoch, Queued and Predecessors are the results of Step's methods of these
-	// names. If IdempotencyKey is empty, Step.IdempotencyKey computes the key from RunID and Path.
+	// RunID, ID, Path, Kind, Label, Config, Attempt, Tier, IdempotencyKey, Epoch, Queued and Predecessors are the results of the Step's methods
+	// with the same names. If IdempotencyKey is empty, Step.IdempotencyKey computes the key from RunID and Path.
 	RunID          string        `json:"run_id,omitempty"`
 	ID             string        `json:"id,omitempty"`
 	Path           string        `json:"path,omitempty"`
@@ -36,38 +36,38 @@ type Call struct {
 	Epoch          uint64        `json:"epoch,omitempty"`
 	Queued         time.Time     `json:"queued,omitzero"`
 	Predecessors   []Predecessor `json:"predecessors,omitempty"`
-	// Deadline is the earliest deadline of the attempt, the node and the run; zero if there is none. It is the deadline of the step's context,
-	// and the run enforces it.
+	// Deadline is the earliest deadline of the attempt, the node and the run. It is zero if none of them has a deadline. The run enforces it:
+	// it is also the deadline of the step's context in the run.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Params are the parameters by name, and Upstream the values that predecessors delivered, by id.
+	// Params contains the parameters, by name. Upstream contains the values that the predecessors delivered, by the predecessors' ids.
 	Params   map[string]any `json:"-"`
 	Upstream map[string]any `json:"-"`
-	// Root contains the root inputs. In a composite they are the composite's parameters.
+	// Root contains the root inputs. For a node in a composite, it contains the composite's parameters instead.
 	Root map[string]any `json:"-"`
-	// Item and Index belong to the innermost map around the node, if InMap is set.
+	// InMap is set if the node is inside a map. Then Item is the item of the innermost map, and Index is the item's index.
 	InMap bool `json:"in_map,omitempty"`
 	Index int  `json:"index,omitempty"`
 	Item  any  `json:"-"`
-	// Signal is the value that ended the node's wait, if Resumed is set.
+	// If Resumed is set, Signal is the value that ended the node's wait.
 	Resumed    bool  `json:"resumed,omitempty"`
 	Signal     any   `json:"-"`
 	SavedState any   `json:"-"`
 	LastErr    error `json:"-"`
-	// Compensating is set if the Step undoes its node: see [Step.Compensating]. Compensated and Certain are then the results of
+	// Compensating is set if the attempt undoes the node: see [Step.Compensating]. If it is set, Compensated and Certain are the results of
 	// [Step.Compensated].
 	Compensating bool `json:"compensating,omitempty"`
 	Compensated  any  `json:"-"`
 	Certain      bool `json:"certain,omitempty"`
-	// Awaited are the runs that the step has awaited, see [AwaitRun].
+	// Awaited contains the answers about the runs that the step has awaited, see [AwaitRun].
 	Awaited []store.Ended `json:"awaited,omitempty"`
-	// View is the data of [Step.View], including the iteration, which [Step.Iteration] also returns. [Step.Call] includes all ancestors of the node.
+	// View is the data of [Step.View]. Its Iteration is also the result of [Step.Iteration]. [Step.Call] puts all ancestors of the node into View.
 	// To make the call smaller, a host may remove ancestors that the step does not use. If the View's Root is nil, [Step.View] shows the Call's Root.
 	// If the View's Config is nil, [Step.View] shows the Call's Config, unless Compensating is set.
 	View ViewData `json:"-"`
 	// Codec encodes and decodes the values. Step.Call sets it to the run's codec; nil means nil [Types].
 	Codec Codec `json:"-"`
 
-	early *early // inputs for which the node did not wait, or nil
+	early *early // the edges that had not resolved when an early join started the node, or nil
 }
 
 // ViewData is the data of a [View]: see [NewView] and [View.Data].
@@ -84,7 +84,7 @@ type ViewData struct {
 	// Codec encodes and decodes the values; nil means nil [Types].
 	Codec Codec `json:"-"`
 
-	asks *asking // replaces Root and Nodes in the View of a guard or a condition that Plan.Check or Plan.Evaluate calls; otherwise nil
+	asks *asking // supplies root inputs and nodes if Plan.Check or Plan.Evaluate calls a guard or a condition; otherwise nil
 }
 
 // isEmpty reports whether no field but Codec is set.
@@ -115,14 +115,14 @@ type NodeData struct {
 	Status Status
 	Output any
 	Err    error
-	// Decision is the signal that answered the node, or nil if there is none: see [View.Decision]. [Plan.View] does not set this field.
+	// Decision is the signal that answered the node, or nil if no signal did: see [View.Decision]. [Plan.View] does not set this field.
 	Decision *Decision
 	// Tolerated is true for a node that failed under ContinueOnFail, and for a superseded node: see [View.Unread].
 	Tolerated bool
 }
 
-// isUnread reports whether the node has failed or was stopped, and is not Tolerated. A guard, a condition or the test of a loop that reads the
-// output of this node must also ask for the node's status or error: see [View.Unread].
+// isUnread reports whether the node failed, was aborted or was cancelled, and is not Tolerated. If a guard, a condition or the test of a loop
+// reads the output of this node, it must also ask for the node's status or error: see [View.Unread].
 func (n NodeData) isUnread() bool {
 	return (n.Status == Failed || n.Status == Aborted || n.Status == Cancelled) && !n.Tolerated
 }
@@ -134,9 +134,9 @@ type reporter interface {
 	Tokens(input, output int)
 }
 
-// NewStep returns a Step whose methods return the data in the Call. Its context is ctx, which the host cancels when the attempt must stop; nil
-// means [context.Background]. The parameter "to" receives the step's deltas, logs and token counts; in the process of the run it may be the attempt's
-// [*Step]. If it is nil, the deltas, logs and token counts are dropped.
+// NewStep returns a Step whose methods return the data in the Call. Its context is ctx; the host cancels ctx when the attempt must stop. If ctx is
+// nil, the context is [context.Background]. The parameter "to" receives the step's deltas, logs and token counts; if "to" is nil, they are dropped.
+// In the process of the run, "to" may be the attempt's [*Step].
 func NewStep(ctx context.Context, c Call, to interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
@@ -178,8 +178,8 @@ func (noReporter) Emit(any)               {}
 func (noReporter) Log(slog.Level, string) {}
 func (noReporter) Tokens(int, int)        {}
 
-// Call returns the attempt as data. It takes time linear in the number of the node's ancestors, since it collects their results for Call.View. See
-// [Step.CallWithoutView].
+// Call returns the attempt as data. It takes time linear in the number of the node's ancestors, since it collects their results for the field View;
+// [Step.CallWithoutView] does not. If [NewStep] made the Step from a Call, both methods return that Call.
 func (s *Step) Call() Call {
 	c := s.CallWithoutView()
 	if s.given() == nil {
@@ -188,10 +188,10 @@ func (s *Step) Call() Call {
 	return c
 }
 
-// CallWithoutView is like Call, but its View contains only those ancestors that [Step.UpstreamErr] needs: the predecessors with an error. All other
-// data of the View is complete, such as the root inputs and the trigger. CallWithoutView is meant for steps that do not read results of ancestors
-// from [Step.View]. It takes time linear in the number of the node's edges. So the calls of all nodes together take time linear in the number of
-// edges in the graph. With all ancestors in the Views, they take quadratic time in a graph with long paths.
+// CallWithoutView is like Call, but of the ancestors the View contains only the predecessors with an error, which [Step.UpstreamErr] needs. All
+// other data of the View is complete, such as the root inputs and the trigger. CallWithoutView is meant for steps that do not read results of
+// ancestors from [Step.View]. It takes time linear in the number of the node's edges. So one CallWithoutView for each node takes time linear in the
+// number of edges in the graph. One Call for each node takes quadratic time in a graph with long paths.
 func (s *Step) CallWithoutView() Call {
 	if c := s.given(); c != nil {
 		return *c
@@ -227,7 +227,7 @@ func (s *Step) CallWithoutView() Call {
 	return c
 }
 
-// The method `nodes` returns the sorted ids of the nodes about which the Call has data.
+// The method `nodes` returns the ids of the nodes about which the Call has data, sorted.
 func (c *Call) nodes() []string {
 	ids := slices.Collect(maps.Keys(c.View.Nodes))
 	for _, p := range c.Predecessors {
@@ -240,7 +240,7 @@ func (c *Call) nodes() []string {
 // The method `view` returns the data of [Step.View].
 func (c *Call) view() ViewData {
 	d := c.View
-	// A Call that undoes its node keeps the View's own Config, since c.Config may be the Config of the compensation.
+	// If the attempt undoes its node, c.Config may be the Config of the compensation, so the View keeps its own Config.
 	if d.Config == nil && !c.Compensating {
 		d.Config = c.Config
 	}
@@ -264,7 +264,7 @@ func (r *Run) allInputs() map[string]any {
 	return m
 }
 
-// Data returns the data of the View. It takes time linear in the ancestors of the node.
+// Data returns the data of the View. It takes time linear in the number of the node's ancestors.
 func (v View) Data() ViewData {
 	switch {
 	case v.data != nil && v.data.asks != nil:
@@ -291,7 +291,7 @@ func (v View) nodeData(id string) NodeData {
 	return n
 }
 
-// The method `tolerates` reports whether the run tolerates that the node has failed or was stopped.
+// The method `tolerates` reports whether the run tolerates that the node failed, was aborted or was cancelled.
 func (v View) tolerates(id string) bool {
 	r, ok := v.ancestor(id)
 	if !ok {
@@ -311,8 +311,8 @@ func (v View) ancestors() []string {
 	return p.Ancestors(p.names[v.ref])
 }
 
-// The JSON forms. Each form embeds a type without methods, so that package json itself encodes the fields of this type. The other fields contain
-// values that the codec has encoded.
+// The JSON forms of Call and ViewData, and of their parts. callForm and viewForm embed a type without methods, so package json encodes the fields of
+// this type itself. The fields of the type stored contain values that the codec has encoded.
 type (
 	plainCall Call
 	callForm  struct {
@@ -353,8 +353,8 @@ type (
 	}
 )
 
-// formError changes the names in an error of package json: it replaces the name of the form by the name of the exported type, and removes the name of
-// the embedded type from the field's path.
+// formError changes the names in an error of package json. It replaces the name of the form by the name of the exported type. It removes the name of
+// the embedded type from the path of the field.
 func formError(err error, form, exported reflect.Type) error {
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {
@@ -369,13 +369,13 @@ func formError(err error, form, exported reflect.Type) error {
 	return err
 }
 
-// The type `values` encodes or decodes the values of a form, and keeps the first error, with the name of the field.
+// The type `values` encodes or decodes the values of a form. It keeps the first error, with the name of the field.
 type values struct {
 	codec Codec
 	err   error
 }
 
-// The method `failed` records the error of a field, if there is an error. If `name` is not empty, it names the part of the field that has the error.
+// The method `failed` records the first error that is not nil, with the name of its field. If `name` is not empty, it names a part of the field.
 func (x *values) failed(field, name string, err error) {
 	switch {
 	case x.err != nil || err == nil:
@@ -460,7 +460,7 @@ func (x *values) readDecision(field, name string, d *decisionForm) *Decision {
 	return &Decision{x.readNamed(field, name, d.Value), d.Actor, d.Comment, d.ID}
 }
 
-// readError decodes an error, or the text of an error.
+// readError decodes an error. If the decoded value is a text, readError returns an error with this text.
 func (x *values) readError(field, name string, s *stored) error {
 	in := x.errors()
 	v := in.readNamed(field, name, s)
@@ -558,9 +558,9 @@ func (d *ViewData) UnmarshalJSON(data []byte) error {
 
 var errExpansion = fmt.Errorf("%w: a graph that a step has returned", ErrNotEncodable)
 
-// Reply is the result of an attempt as data, the answer to a [Call]. In JSON the error keeps its text, the sentinel errors that it matches, and
-// its meaning for the engine: [Permanent], [AbortRun], [NoEffect], [RateLimited], [Skip], [Suspend] and panics. A graph that a step returned with
-// [Expand] cannot be encoded; the error matches [ErrNotEncodable].
+// Reply is the result of an attempt as data: the answer to a [Call]. A decoded Err has the original text and matches the same sentinel errors. It
+// also has the same meaning for the engine: [Permanent], [AbortRun], [NoEffect], [RateLimited], [Skip], [Suspend] or a panic. If the step returned a
+// graph with [Expand], the Reply cannot be encoded; the error of MarshalJSON matches [ErrNotEncodable].
 type Reply struct {
 	Value any
 	Err   error
@@ -568,9 +568,10 @@ type Reply struct {
 	Codec Codec
 }
 
-// Perform calls a step function with the attempt and returns its result. It returns a panic as a [*PanicError]. If the step calls runtime.Goexit,
-// the goroutine ends and Perform does not return. A host that must reply even then sends a Reply with [ErrGoexit] from a deferred function. The
-// parameters "ctx" and "to" are as for [NewStep].
+// Perform calls a step function with the attempt and returns the function's result. If the function panics, the error is a [*PanicError]. If it calls
+// runtime.Goexit, the goroutine ends and Perform does not return. A host that must reply even then sends a Reply with [ErrGoexit] from a deferred
+// function. The parameters "ctx" and "to" are as for [NewStep], but if ctx is nil, the error matches [ErrNoContext]. If the step is nil, the error
+// matches [ErrNoStep].
 func (c Call) Perform(ctx context.Context, step StepFunc, to interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
@@ -607,7 +608,8 @@ type replyForm struct {
 	Suspend    *suspendForm  `json:"suspend,omitempty"`
 }
 
-// panicForm is the JSON form of a panic. Text is the panic value as text. If the value is an error, Text is empty, and replyForm.Err is that error.
+// panicForm is the JSON form of a panic. Text is the panic value as text. If the panic value is an error, Text is empty, and replyForm.Err is the
+// error.
 type panicForm struct {
 	Text  string `json:"text,omitempty"`
 	Stack []byte `json:"stack"`
@@ -617,7 +619,7 @@ type suspendForm struct {
 	Token string  `json:"token,omitempty"`
 	Info  *stored `json:"info,omitempty"`
 	State *stored `json:"state,omitempty"`
-	// Until is the time when the step is called again. Sleeps is set if no signal can end the wait before Until.
+	// Until is the time at which the step is called again. Sleeps is set if no signal can end the wait earlier.
 	Until  time.Time `json:"until,omitzero"`
 	Sleeps bool      `json:"sleeps,omitempty"`
 	// Run is the id of the awaited run.
@@ -666,8 +668,8 @@ func (form *replyForm) writeError(x *values, err error) error {
 	return nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It decodes the values with r.Codec. It returns an error for null and for unknown members, since
-// these could turn a failure into a success.
+// UnmarshalJSON implements json.Unmarshaler. It decodes the values with r.Codec. It returns an error if data is null or has an unknown
+// member. Otherwise a failure could be decoded as a success.
 func (r *Reply) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return fmt.Errorf("%w: a reply is an object, not null", ErrBadValue)
@@ -683,7 +685,7 @@ func (r *Reply) UnmarshalJSON(data []byte) error {
 	return x.err
 }
 
-// The method `error` returns the error that writeError has encoded.
+// The method `error` decodes the error that writeError has encoded.
 func (form *replyForm) error(x *values) error {
 	err := x.readError("error", "", form.Err)
 	switch {
@@ -716,7 +718,7 @@ func (form *replyForm) error(x *values) error {
 	return err
 }
 
-// countUndone adds one to the number of times that the node was undone. The caller holds the run's lock.
+// countUndone adds 1 to the count of how often the node was undone. The caller holds the run's lock.
 func (r *Run) countUndone(path string) {
 	x := r.outermost().undoes()
 	if x.times == nil {
@@ -739,7 +741,7 @@ func (r *Run) timesUndone(path string) (n int32) {
 	return n + int32(x.times[path])
 }
 
-// undoneBefore returns how often the node was undone before this attempt to perform or undo it.
+// undoneBefore returns how often the node was undone before the attempt s. This attempt performs or undoes the node.
 func (r *Run) undoneBefore(s *Step, path string) int32 {
 	undoes := false
 	for o := r; o != nil; o = o.outer {

@@ -23,32 +23,32 @@ import (
 
 // The errors of stores. All except ErrStore come from package store.
 var (
-	// ErrFenced is returned for a write under a lease that has expired or was taken over by another owner.
+	// ErrFenced is returned for a write if the writer's lease has expired, or if another owner has taken over the lease.
 	ErrFenced = store.ErrFenced
 	// ErrLeased is returned if another owner holds the run.
 	ErrLeased = store.ErrLeased
 	// ErrUnknownRun is returned if the run is not stored.
 	ErrUnknownRun = store.ErrUnknownRun
-	// ErrRejected is returned if the store can never contain a value, because the value is too large or contains characters that the store cannot
+	// ErrRejected is returned if the store can never contain a value: the value is too large, or contains characters that the store cannot
 	// represent.
 	ErrRejected = store.ErrRejected
-	// ErrUnusable is returned by a store that cannot be used, because it has no schema or the schema of another version, its file is not a
-	// database, or it is read-only. The engine does not repeat the call.
+	// ErrUnusable is returned if the store cannot be used: it has no schema, it has the schema of another version, its file is not a database, or
+	// it is read-only. The engine does not repeat the call.
 	ErrUnusable = store.ErrUnusable
 	// The error of [Execute] matches ErrStore if kahn has left the run because the store did not answer, or if the run failed because of the store.
-	// An error of a function that reads a stored run, such as [ReadRun], matches ErrStore if the store returned it.
+	// If the store returns an error to a function that reads a stored run, such as [ReadRun], the function's error matches ErrStore.
 	ErrStore = errors.New("store")
 )
 
-// Durable makes the run durable: an attempt is stored before its step is called, and its results become visible when the transaction that stores them
-// is committed. If the store contains a run with this id, see [RunID], the run continues from its stored state. Without a RunID each call begins a
-// new run. The error matches [ErrFinished] if the stored run has ended, see [ReadResult]. Values are encoded as by [Encoding], whose default is nil
-// [Types].
+// Durable makes the run durable. kahn stores an attempt before it calls the step. The step's result becomes visible after its commit. If the
+// store contains a run with the id from [RunID], this run continues from its stored state. Without a RunID, each call begins a new run. The error
+// matches [ErrFinished] if the stored run has ended, see [ReadResult]. The codec from [Encoding], by default nil [Types], encodes the values.
 //
-// A write that the store does not answer is repeated until the lease expires, see [Lease]. The run's first write in this process, and a write
-// answered with [ErrUnusable], are not repeated. When kahn gives up a write, it leaves the run, as [Run.Leave] does; the error matches [ErrStore],
-// and the Result contains the stored state. If the store rejects a step's output with [ErrRejected], the run is also left; when it continues, the
-// node fails with [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner holds it, or if the store refuses any other write.
+// If the store does not answer a write, kahn repeats the write until the lease expires, see [Lease]. It does not repeat the run's first write in this
+// process, or a write for which the store returns [ErrUnusable]. When kahn gives up a write, it leaves the run, as [Run.Leave] does; the error
+// matches [ErrStore], and the Result contains the stored state. kahn also leaves the run if the store rejects a step's output with [ErrRejected];
+// when the run continues, the node fails with [CauseStoreRejected]. The run fails with [CauseStoreError] if another owner holds it, or if the store
+// refuses any other write.
 //
 // When the caller's context ends, kahn leaves the run: Execute returns the Result and an error that matches [ErrLeft] and the context's cause.
 // [CancelWithContext] cancels the run instead. docs/durable.md describes what is repeated when the run continues.
@@ -62,14 +62,14 @@ func Durable(s store.Store) Option {
 	})
 }
 
-// EarlySignals answers the waiting nodes of a run that continues from a snapshot or a store. It also answers gates that the run has not reached, or
-// that a redrive reaches again. Gates in composites can be answered only if the composites have begun. The keys of the map `signals` name the nodes
-// by id, by path in a composite, or by token. Inside an expanded node only waiting nodes can be answered. Such an answer is checked when the graph
-// of the expanded node is known. A gate keeps the deadline of its first wait; if this deadline has passed, the gate fails before any signal
-// arrives.
+// EarlySignals answers nodes before the run starts or continues. If the run continues from a snapshot or a store, it answers the waiting nodes. In
+// any run, it answers gates that the run has not reached, or that a redrive reaches again. A gate in a composite can be answered if the composite
+// has begun. The keys of the map `signals` name the nodes by id, by path in a composite, or by token. Inside an expanded node, a node can be answered
+// if it waits. kahn checks this answer when it knows the graph of the expanded node. A gate keeps the deadline of its first wait; if this
+// deadline has passed, the gate fails before any signal arrives.
 //
 // Execute returns the same errors as [Run.Signal] for a node that accepts no answer, [ErrDuplicateGate] if two signals name the same node, and a
-// [*ChoiceError] if a signal is not one of the choices of a [Gate]. After any of these errors, no step has run.
+// [*ChoiceError] if a signal is not one of the choices of a [Gate]. If Execute returns one of these errors, it has called no step.
 func EarlySignals(signals map[string]any) Option {
 	return optionFunc(func(c *config) error { c.signals = signals; return nil })
 }
@@ -85,18 +85,18 @@ func retryPause(failures int) time.Duration {
 	return min(leastRetry<<min(failures-1, 10), mostRetry)
 }
 
-// defaultLeaseTime is the length of a lease without the option Lease.
+// defaultLeaseTime is the length of a lease if the option Lease is not given.
 const defaultLeaseTime = 30 * time.Second
 
 // Lease sets the owner and the length of the run's lease in its store. An empty owner, or a time of 0, keeps the current setting.
 //
-// The owner is a name. An owner may acquire a run that it already holds, so a process that has the same name after a crash continues its runs at
-// once. But two processes with the same name would take runs from each other, so each process needs a distinct name. The default is a unique name,
-// made of the host's name, the process, the boot of the machine, and a random part.
+// The owner is a name. An owner may acquire a run that it already holds. So if a process restarts with the same name after a crash, it continues its
+// runs at once. Two processes with the same name would take runs from each other, so each process needs its own name. The default is a unique name,
+// made of the host's name, the process id, the id of the machine's boot, and a random part.
 //
 // The time is the duration of the lease. The run renews the lease after a third of the time. If the lease expires because the store cannot be
-// reached, the run is left. If the run's process dies, another owner can acquire the run after the lease has expired, or at once if the store is from
-// package store/sqlite. Default: 30 s. The error matches [ErrBadOption] if the time is negative.
+// reached, kahn leaves the run. If the run's process dies, another owner can acquire the run after the lease has expired, or at once if the store is
+// from package store/sqlite. Default: 30 s. The error matches [ErrBadOption] if the time is negative.
 func Lease(owner string, d time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		if d < 0 {
@@ -126,12 +126,12 @@ var machineAndProcess = sync.OnceValue(func() string {
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		boot = []byte("-") // the system is not Linux, so only the random part makes the name unique
+		boot = []byte("-") // the system is not Linux; the random part must make the name unique
 	}
 	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), strings.TrimSpace(string(boot)))
 })
 
-// leaseOwner returns the owner of a lease that a run acquires.
+// leaseOwner returns the owner for the lease that a run acquires.
 func (c *config) leaseOwner() string {
 	if c.owner != "" {
 		return c.owner
@@ -142,8 +142,8 @@ func (c *config) leaseOwner() string {
 // The method `keep` encodes a value. It returns an error if the codec cannot encode the value or the store refuses it. It calls user code, so the
 // caller must not hold the run's lock. If the run does not check its values, `keep` returns neither a text nor an error.
 //
-// The caller keeps the text beside the value until the text is written. So the codec, which may encrypt a value or send it to another system, is
-// called only once.
+// The caller keeps the text beside the value until the text is written. So the codec is called once for each value. This matters, since the codec may
+// encrypt the value or send it to another system.
 func (r *Run) keep(value any) (text json.RawMessage, err error) {
 	if !r.cfg.checkValues {
 		return nil, nil
@@ -161,7 +161,7 @@ func (r *Run) keep(value any) (text json.RawMessage, err error) {
 	return text, nil // any other error is reported when the text is committed
 }
 
-// forgetTexts drops the texts of a node after the end of the node is written.
+// forgetTexts drops the texts of a node. It is called after the end of the node was written to the store.
 func (r *Run) forgetTexts(ref machine.Ref) {
 	x := r.extras[ref]
 	if x == nil {
@@ -180,7 +180,7 @@ func (r *Run) outputText(ref machine.Ref, status Status, text json.RawMessage) {
 	}
 }
 
-// causeOfKeep returns the cause with which a node fails if `keep` has returned err for its value.
+// causeOfKeep returns the cause with which a node fails if `keep` has returned err for the node's value.
 func causeOfKeep(err error) CauseKind {
 	if errors.Is(err, ErrRejected) {
 		return CauseStoreRejected
@@ -189,8 +189,9 @@ func causeOfKeep(err error) CauseKind {
 }
 
 // ReadSnapshot returns a stored run as a [Snapshot], even if a process holds the run. A program can display the Snapshot, encode it as JSON, or pass
-// it to [Redrive] or [Fork]. If the run has not ended, it can continue only from its store, not from the Snapshot. The error matches [ErrNotEnded]
-// if the run was created, see [Prepare], and has not begun. It matches [ErrUnknownRun] if the run is not stored, or has not begun and has no Plan.
+// it to [Redrive] or [Fork]. If the run has not ended, it can continue only from its store, not from the Snapshot. If the run has
+// not begun, the error matches [ErrNotEnded] if the stored run has a Plan, see [Prepare], and [ErrUnknownRun] if it has none. The error also matches
+// [ErrUnknownRun] if the run is not stored.
 func ReadSnapshot(ctx context.Context, s store.Store, run string) (*Snapshot, error) {
 	stored, err := load(ctx, s, run)
 	if err != nil {
@@ -211,29 +212,30 @@ type StoredRun struct {
 	Labels   map[string]string
 	Parent   string
 	Status   RunStatus
-	Epoch    int // 1, plus one for each redrive; 0 if the run has not begun
-	// Created is the time when the run was created, and Ended the time when it ended. WakeAt is the time when the run continues without an answer:
-	// the earliest end of a backoff, the earliest deadline, or the time at which the run may begin. Each is zero if there is no such time.
+	Epoch    int // 1 plus the number of redrives; 0 if the run has not begun
+	// Created is the time at which the run was created, and Ended is the time at which it ended. WakeAt is the time at which the run continues even
+	// if no answer arrives: the earliest end of a backoff, the earliest deadline, or the time at which the run may begin. Ended and WakeAt are zero
+	// if there is no such time.
 	Created, Ended, WakeAt time.Time
 	// Compensation is the state of the run's compensations: see [Run.Compensation].
 	Compensation Compensation
-	// Usage is the usage of the run's steps, by name, in all attempts that have ended, in any process. It is nil if nothing was used.
+	// Usage is what the run's steps have used, by name. It includes all attempts that have ended, in any process. It is nil if they used nothing.
 	Usage Usage
-	// Counts maps each status to the number of nodes of the outermost graph with this status. It does not count idle nodes, since the store has
-	// no records of them.
+	// Counts maps a status to the number of nodes with this status. It counts the nodes of the outermost graph, but not idle nodes, since the
+	// store has no records of them.
 	Counts map[Status]int
-	// Waiting describes the nodes that wait for an answer, as in the Result. But Info is the JSON that the run's [Codec] has encoded; it is nil if
-	// the node has no info.
+	// Waiting describes the nodes that wait for an answer, as in the Result. But the field Info is JSON from the run's [Codec]; it is nil if the
+	// node has no info.
 	Waiting []Wait
-	// Requests is the number of requests that were posted for the run and that the run has not taken yet.
+	// Requests is the number of requests posted for the run that the run has not taken yet. It is 0 if the run has ended.
 	Requests int
-	// Holder is the owner of the lease, usually the process that performs the run. HeldUntil is the time when the lease expires unless it is
+	// Holder is the owner of the lease, usually the process that performs the run. HeldUntil is the time at which the lease expires if it is not
 	// renewed. Holder and HeldUntil are zero if no process holds the run, or if the store does not implement [store.LeaseReader].
 	Holder    string
 	HeldUntil time.Time
 }
 
-// ReadRun returns the state of a stored run, even if a process holds the run, and even if it has not begun or has ended. ReadRun needs no
+// ReadRun returns the state of a stored run. A process may hold the run, and the run may have ended or may not have begun. ReadRun needs no
 // graph and decodes no values. The error matches [ErrUnknownRun] if the run is not stored, and [ErrStore] if the store fails.
 func ReadRun(ctx context.Context, s store.Store, run string) (*StoredRun, error) {
 	if ctx == nil {
@@ -286,7 +288,7 @@ func ReadRun(ctx context.Context, s store.Store, run string) (*StoredRun, error)
 	return x, nil
 }
 
-// waitsOf appends to the list the waits of the nodes and of all nodes inside them.
+// waitsOf appends the waits of the nodes, and of all nodes inside them, to the list.
 func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 	for i := range nodes {
 		switch n := &nodes[i]; {
@@ -304,13 +306,13 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 }
 
 // In any process, ReadResult returns the Result of a stored run that has ended. The graph must be the run's graph, see [Plan.Hash]; otherwise the
-// error matches [ErrGraphChanged]. ReadResult uses only the options [Encoding] and [StatusRule], which must be as in the run, and [AllowGraphChange].
+// error matches [ErrGraphChanged]. ReadResult uses the options [AllowGraphChange], [Encoding] and [StatusRule]. The last two must be as in the run.
 // If the run failed or was cancelled, ReadResult returns the same error as [Execute]. The error matches [ErrNotEnded] if the run has not ended, and
-// [ErrUnknownRun] if it is not stored. With AllowGraphChange, the error matches [ErrBadValue] if the graph has a node that did not end in the run,
-// since ReadResult performs no nodes.
+// [ErrUnknownRun] if the run is not stored. ReadResult performs no nodes. So, with AllowGraphChange, the error matches [ErrBadValue] if the graph has
+// a node that did not end in the run.
 //
-// The Result is the same as from Execute, but without Warnings and without the nested Results of expanded nodes. Its Start is the beginning of
-// the first attempt, and its Duration lasts until the end of the last attempt.
+// The Result is the same as from Execute, but has no Warnings and no nested Results of expanded nodes. Its Start is the beginning of the first
+// attempt. Its Duration is the time from Start to the end of the last attempt.
 func ReadResult(ctx context.Context, g *Graph, s store.Store, run string, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -357,12 +359,12 @@ func load(ctx context.Context, s store.Store, run string) (stored *store.Run, er
 	return stored, nil
 }
 
-// ErrNotDue is returned if, by the clock of this process, it is too early for a run to begin: see NotBefore of [store.NewRun].
+// ErrNotDue is returned if it is too early for a run to begin, by the clock of this process: see NotBefore of [store.NewRun].
 var ErrNotDue = errors.New("the run is not due")
 
-// Describe sets the labels (s.Labels) of a durable run and its parent (s.Parent), the id of the run that has started this run. [store.Admin] finds
-// runs by their labels and by their parent. If Describe is given when the run continues, its values replace the stored values. If Labels is nil or
-// Parent is empty, the stored value stays. The run is refused with [ErrBadOption] if any other field of s is not zero, or if a text is not UTF-8.
+// Describe sets the labels and the parent of a durable run. The labels are s.Labels; s.Parent is the id of the run that has started this run.
+// [store.Admin] finds runs by their labels and by their parent. If Describe is given when the run continues, its values replace the stored values,
+// but a nil Labels or an empty Parent does not. The error matches [ErrBadOption] if any other field of s is not zero, or if a text is not UTF-8.
 func Describe(s store.Spec) Option {
 	labels := maps.Clone(s.Labels)
 	return optionFunc(func(c *config) error {
@@ -389,10 +391,10 @@ func Describe(s store.Spec) Option {
 	})
 }
 
-// RunKey sets the key of a durable run, such as the name of a tenant. Under [Runner.Serve] the due runs of a store take turns by their keys, and
-// Service.KeyRuns bounds the number of runs with the same key that all processes together perform at once. The key is stored when the run is created,
-// see [Prepare]. A key given when the run continues replaces the stored key, unless the given key is empty. The run is refused with [ErrBadOption] if
-// the key is not UTF-8 or has more than [store.MaxKey] bytes.
+// RunKey sets the key of a durable run, such as the name of a tenant. Under [Runner.Serve], due runs with different keys take turns. Service.KeyRuns
+// bounds how many runs with the same key all processes together perform at once. The key is stored when the run is created, see [Prepare]. If a key
+// is given when the run continues, it replaces the stored key; an empty key replaces nothing. The error matches [ErrBadOption] if the key is not
+// UTF-8 or has more than [store.MaxKey] bytes.
 func RunKey(key string) Option {
 	return optionFunc(func(c *config) error {
 		if err := store.CheckKey(key); err != nil {
@@ -404,7 +406,7 @@ func RunKey(key string) Option {
 }
 
 // RunPriority sets the priority of a durable run: among the due runs of one key, the runs with the highest priority begin first. The priority is
-// stored like the key, see [RunKey]. A priority of 0, the default, does not replace a stored priority. The run is refused with [ErrBadOption] if
+// stored like the key, see [RunKey]. A priority of 0, the default, does not replace a stored priority. The error matches [ErrBadOption] if
 // the priority is above [store.MaxPriority] or below -MaxPriority.
 func RunPriority(n int) Option {
 	return optionFunc(func(c *config) error {
@@ -416,8 +418,8 @@ func RunPriority(n int) Option {
 	})
 }
 
-// The method `described` replaces the config's Spec by a copy, and returns the copy. An option may change the copy, but other configs may share the
-// original.
+// The method `described` replaces the config's Spec by a copy, and returns the copy. An option may change the copy. It must not change the original,
+// since other configs may share it.
 func (c *config) described() *store.Spec {
 	var s store.Spec
 	if c.spec != nil {
@@ -429,8 +431,8 @@ func (c *config) described() *store.Spec {
 
 // Prepare returns a new run, which Create of a [store.Admin] can store. Any process may call Prepare and Create; they perform no node. Prepare
 // uses the options [RunID], [Inputs], [Encoding], [Describe], [RunKey], [RunPriority], [Fire] and [PruneClosure]; without RunID it makes a new id.
-// It returns the errors of [Execute] about the graph, the options and the inputs. With Fire, the trigger fires when the run begins, and Execute
-// does not need this option; the error matches [ErrUnknownTrigger] if the graph does not contain the trigger.
+// It returns the same errors as [Execute] for a bad graph, bad options or bad inputs. With Fire, the trigger fires when the run begins, even if Fire
+// is not among the options of Execute. The error matches [ErrUnknownTrigger] if the graph does not contain the trigger.
 //
 // Any process that calls Execute with the id and [Durable] performs the run, with the stored inputs. Execute's error matches [store.ErrMismatch]
 // if other inputs are given, [ErrGraphChanged] if the graph differs and [AllowGraphChange] is not given, and [ErrNotDue] if Execute is called
@@ -477,8 +479,8 @@ func (r *Run) spec() (s store.Spec, err error) {
 	return s, err
 }
 
-// firedInput is the name of a member of the stored inputs. The member is the trigger that fires the run, with its payload. No input has this
-// name.
+// firedInput is the name of a member of the stored inputs. This member contains the trigger that fires the run, and its payload. No input may have
+// this name.
 const firedInput = "#fire"
 
 // addFiring adds the trigger and its payload to the stored inputs of a run.
@@ -497,8 +499,8 @@ func addFiring(inputs json.RawMessage, f *firedState) (json.RawMessage, error) {
 	return json.Marshal(all)
 }
 
-// firingOf returns the trigger and the payload in a run's stored inputs. It returns nil if there are none, or if an older version of kahn has
-// begun the run.
+// firingOf returns the trigger and the payload from a run's stored inputs. It returns nil if the inputs contain no trigger. An older version of kahn
+// stored none there.
 func firingOf(inputs json.RawMessage) (*firedState, error) {
 	var x struct {
 		Fired *firedState `json:"#fire"`
@@ -512,8 +514,8 @@ func firingOf(inputs json.RawMessage) (*firedState, error) {
 	return x.Fired, nil
 }
 
-// keepGiven encodes the inputs of a durable run, and the payload of its trigger, so that no run begins with values that the store cannot contain.
-// It calls user code.
+// keepGiven encodes the inputs of a durable run and the payload of its trigger. It returns an error if the store cannot contain one of them, so the
+// run does not begin. It calls user code.
 func (r *Run) keepGiven() (err error) {
 	c := r.cfg
 	if c.inputText, err = encodeInputs(c.inputs, r.keep); err != nil {
@@ -529,8 +531,8 @@ func (r *Run) keepGiven() (err error) {
 
 func (c *config) encode(value any) (json.RawMessage, error) { return encodeValue(c.codec, value) }
 
-// encodeInputs encodes the inputs of a run as a JSON object, or returns nil if there are none. If inputs cannot be encoded, the error names one of
-// them: the one whose name sorts first.
+// encodeInputs encodes the inputs of a run as a JSON object, or returns nil if there are none. If inputs cannot be encoded, the error names the first
+// of them in the order of their names.
 func encodeInputs(inputs map[string]any, encode func(value any) (json.RawMessage, error)) (json.RawMessage, error) {
 	if len(inputs) == 0 {
 		return nil, nil
@@ -552,7 +554,7 @@ func encodeInputs(inputs map[string]any, encode func(value any) (json.RawMessage
 	return json.Marshal(texts)
 }
 
-// readInputs splits a JSON object of inputs into stored values, which are not decoded yet.
+// readInputs splits a JSON object of inputs into stored values. It does not decode the values.
 func readInputs(data json.RawMessage) (inputs map[string]stored, err error) {
 	if data == nil {
 		return nil, nil
@@ -566,7 +568,7 @@ func readInputs(data json.RawMessage) (inputs map[string]stored, err error) {
 	return inputs, nil
 }
 
-// createdInputs returns the inputs with which a run was created.
+// createdInputs decodes the inputs with which a run was created.
 func createdInputs(codec Codec, created *store.Run) (map[string]any, error) {
 	stored, err := readInputs(created.Inputs)
 	if err != nil {
@@ -584,13 +586,13 @@ func createdInputs(codec Codec, created *store.Run) (map[string]any, error) {
 }
 
 // The method `adopt` is called when a created run begins. It makes the run use the stored inputs and the stored trigger. It returns an error if the
-// options of r contradict the stored data.
+// run is not due, or if the graph or the options of r contradict the stored data.
 func (r *Run) adopt(created *store.Run) (err error) {
 	if created == nil || created.Plan == "" && created.Workflow == "" && created.Inputs == nil {
 		return nil // no process has created the run
 	}
-	// Serve begins a run when the run is due by the store's clock, and this process's clock may be behind. So the run is due if its WakeAt is still
-	// the WakeAt that Serve has read.
+	// Serve begins a run when the run is due by the clock of the store, and the clock of this process may be behind. So a run that Serve begins counts
+	// as due if its WakeAt is still the WakeAt that Serve has read.
 	if now := time.Now(); now.Before(created.WakeAt) && (!r.cfg.served || !created.WakeAt.Equal(r.cfg.dueAt)) {
 		return fmt.Errorf("%w: run %s may not begin before %v", ErrNotDue, quoteID(created.ID), created.WakeAt.Format(time.RFC3339Nano))
 	}
@@ -608,7 +610,7 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	if c.inputs, err = createdInputs(c.codec, created); err != nil || given == nil {
 		return err
 	}
-	has, err := encodeInputs(c.inputs, c.encode) // encoded again, since the codec may have had another key when the run was created
+	has, err := encodeInputs(c.inputs, c.encode) // encodes the inputs again, since the codec may have had another key at creation
 	if err != nil {
 		return err
 	}
@@ -618,8 +620,8 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	return nil
 }
 
-// fireCreated fires a run with the trigger and the payload with which the run was created. If an option also fires the run, it must name the same
-// trigger.
+// fireCreated fires a run with the trigger and the payload with which the run was created. If an option also fires the run, it must have the same
+// trigger and the same pruning.
 func (r *Run) fireCreated(created *store.Run) error {
 	f, err := firingOf(created.Inputs)
 	if f == nil || err != nil {
@@ -637,8 +639,8 @@ func (r *Run) fireCreated(created *store.Run) error {
 	return r.choosePlan()
 }
 
-// sameWorkflow returns an error if the stored run belongs to another workflow, unless AllowGraphChange is given. A comparison of the plans' hashes
-// does not notice this, since the hash does not cover the workflow's name.
+// sameWorkflow returns an error if the stored run belongs to another workflow, unless AllowGraphChange is given. The hashes of the plans may
+// be equal even if the workflows differ, since the hash does not cover the workflow's name.
 func (r *Run) sameWorkflow(s *store.Run) error {
 	if s.Workflow == r.plan.name || r.cfg.allowChange {
 		return nil
@@ -650,7 +652,7 @@ func (r *Run) sameWorkflow(s *store.Run) error {
 }
 
 // The method `specify` records whether the next commit must write the run's Spec, because the store has no Spec or a different one. The parameter
-// "given" says whether the host has given inputs to a continuing run.
+// "given" says whether the run continues with inputs that the host has given.
 func (r *Run) specify(s *store.Spec, given bool) {
 	c, d := r.cfg, r.durable
 	d.unspecified = s.Workflow != r.plan.name || s.Plan != r.plan.Hash() || given

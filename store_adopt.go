@@ -32,7 +32,7 @@ const (
 	AdoptFollows  = "follows"   // the node follows a node that runs again
 )
 
-// AdoptPreview returns the Adoption that [Adopt] would perform on the run of a snapshot from [ReadSnapshot]. It changes nothing and reads no
+// AdoptPreview returns the Adoption that [Adopt] would return for the run of the snapshot s, see [ReadSnapshot]. It changes nothing and reads no
 // values.
 func AdoptPreview(p *Plan, s *Snapshot) (*Adoption, error) {
 	switch {
@@ -68,7 +68,7 @@ func (file *snapshotFile) adoptable(p *Plan) error {
 	case file.Graph != p.name:
 		return otherWorkflow(file.Run, file.Graph, p)
 	}
-	// A composite may be undoing the nodes inside it before its next attempt, although the run itself is not being undone.
+	// Before its next attempt, a composite may undo the nodes inside it, although the run itself undoes nothing.
 	if list := undecided(nil, file.Nodes, ""); len(list) > 0 {
 		return fmt.Errorf("%w: run %s is undoing node %s, or could not undo it", ErrFinished, quoteID(file.Run), quoteID(list[0]))
 	}
@@ -125,8 +125,8 @@ func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 	}
 }
 
-// The node ref runs again, although it has ended. The method `follows` returns the id of another node that runs again and is the reason for this. It
-// returns "" if ref failed or is the end node.
+// The node ref has ended and runs again. If it runs again because another node does, the method `follows` returns the id of the other node. It
+// returns "" if ref has another reason, for example if ref failed and its predecessors keep their results.
 func (a *again) follows(ref machine.Ref, n *nodeState) string {
 	if origin, ok := a.plan.Ref(n.Origin); ok && n.superseded() && a.is(origin) {
 		return n.Origin
@@ -139,16 +139,17 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 	return ""
 }
 
-// Adopt lets a stored run continue with this version of its graph, although it has begun under another version. A node and the nodes inside it keep
-// their results under three conditions: the node completed, was skipped or was superseded; its hash is the same in both plans, see [Plan.Hash]; it
-// does not follow a node that runs. All other nodes run from the beginning. [AdoptPreview] returns the same Adoption beforehand, and
+// Adopt lets a stored run continue with this version of its graph, although the run has begun under another version. A node and the nodes inside it
+// keep their results under three conditions: the node completed, was skipped or was superseded; its hash is the same in both plans, see [Plan.Hash];
+// it does not follow a node that runs. All other nodes run from the beginning. [AdoptPreview] returns the same Adoption beforehand, and
 // docs/operating.md contains all rules. Go functions have no hash, so a node whose function has changed keeps its result, unless its declaration,
 // such as its Config, also changes.
 //
 // Adopt performs no node. One transaction removes the results that are not kept, stores the new plan, and makes the run due. If the transaction
-// fails, the run is unchanged. For a run that has not begun, Adopt only stores the new plan. It uses the options [Encoding] and [Lease].
+// fails, the run is unchanged. If the run has not begun, there are no results, and Adopt just stores the new plan. Adopt uses the options [Encoding]
+// and [Lease].
 //
-// The error matches [ErrLeased] if a process holds the run, or if the run has requests and has not begun. It matches [ErrFinished] if the run has
+// The error matches [ErrLeased] if a process holds the run, or if the run has not begun and has requests. It matches [ErrFinished] if the run has
 // ended, is being stopped or undoes nodes; redrive or fork it instead. It matches [ErrGraphChanged] if the run belongs to another workflow,
 // [ErrUnknownRun] if it is not stored, and [ErrMissingInput] if the new graph needs inputs that the run does not have.
 func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Option) (*Adoption, error) {
@@ -178,11 +179,12 @@ func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Opt
 }
 
 // AdoptSnapshot continues a run from a snapshot with this version of its graph, although the run has begun under another version. The rules are the
-// rules of [Adopt], and [AdoptPreview] returns the same Adoption beforehand. A [Request] names who asks; it is in the Result and in the events
-// run.status.changed and node.invalidated. AdoptSnapshot is for hosts that keep snapshots themselves; a stored run is adopted by Adopt.
+// rules of [Adopt], and [AdoptPreview] returns the same Adoption beforehand. A [Request] names who asks; the Result and the events
+// run.status.changed and node.invalidated contain the Request. AdoptSnapshot is for hosts that keep snapshots themselves; for a stored run, use
+// Adopt.
 //
-// The error matches [ErrBadOption] if s is nil or the run has a store, and [ErrFinished], [ErrGraphChanged] and [ErrMissingInput] as for Adopt. After
-// such an error, no step has run.
+// The error matches [ErrBadOption] if s is nil or the run has a store. It matches [ErrFinished], [ErrGraphChanged] and [ErrMissingInput] in the same
+// cases as the error of Adopt. After such an error, no step has run.
 func AdoptSnapshot(s *Snapshot, by ...Request) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {

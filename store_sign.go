@@ -6,9 +6,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// LastSign returns the time of the last sign of life from the process of a stored run. A sign is that the run was created, that an attempt of a node
-// began or ended, or that a node began to wait. If no process performs the run any more, see [store.LeaseReader], then the last process stopped at
-// this time or later. The argument `run` contains the start of each node's first attempt and the end of its last attempt. The argument `nodes`
+// LastSign returns the time of the last sign of life from the process of a stored run. There is a sign when the run is created, when an attempt of a
+// node begins or ends, and when a node begins to wait. If no process performs the run any more (see [store.LeaseReader]), the last process stopped
+// at this time or later. The argument `run` contains the start of each node's first attempt and the end of its last attempt. The argument `nodes`
 // contains the times of all other attempts and of waits: see [Snapshot.Nodes]. Without `nodes` the result may be too early.
 func LastSign(run *store.Run, nodes []SnapshotNode) time.Time {
 	s := sign(run.Created)

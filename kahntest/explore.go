@@ -41,8 +41,7 @@ const exploredRuns = 300
 // This run has no other injected failure, and its attempts end in the order in which they begin. "undo:charge#1" is the first attempt to undo charge.
 //
 // Explore calls the function `start` for each run, so that each run begins with a new fake of the outside world. Explore calls steps one at a time,
-// on the caller's goroutine, so steps must not wait for each other or for their contexts. Workflow.Options are options of [kahn.NewCoordinator].
-// Explore itself sets RunID and Random.
+// on the caller's goroutine, so steps must not wait for each other or for their contexts. Explore itself sets RunID and Random.
 func Explore(t testing.TB, start func() Workflow) {
 	t.Helper()
 	if err := CheckExplored(start, exploredRuns); err != nil {

@@ -8,10 +8,10 @@ import (
 )
 
 // Lives remembers, for each run, the span of its last life. A life lasts from a start or a continuation of the run until the run ends, suspends, is
-// left or crashes. The methods are called from any goroutine, never under a lock of the run.
+// left or crashes. The methods may be called from any goroutine, and are never called under a lock of the run.
 //
-// If runs continue in another process, the host must store the [trace.SpanContext] so that the other process finds it: MarshalJSON encodes it,
-// and [trace.NewSpanContext] restores it.
+// If runs continue in another process, the host must store each [trace.SpanContext] where the other process can read it. The method MarshalJSON of
+// the SpanContext encodes it, and [trace.NewSpanContext] restores it.
 type Lives interface {
 	// Last returns the span of the run's last life, or the zero value if the span is unknown.
 	Last(ctx context.Context, run string) trace.SpanContext

@@ -9,12 +9,12 @@ import (
 // site is the position of a node.
 type site struct {
 	within string     // the path of the composite around the node; "" for a node of the outermost graph
-	plan   *kahn.Plan // the plan of the graph that contains the node; nil for an item of a map, and inside a graph that a step has returned
+	plan   *kahn.Plan // the plan of the graph that contains the node; nil if the node is an item of a map, or is in a graph that a step has returned
 	id     string     // the id of the node in its graph
 }
 
-// siteOf returns the site of the node at a path. The item of a map is inside the map, and the nodes of an item's graph are inside the item:
-// "m[3]/x" is in "m[3]", which is in "m". The nodes of an iteration are inside the loop: "l#2/x" is in "l".
+// siteOf returns the site of the node at a path. An item of a map is inside the map, and the nodes of an item's graph are inside the item: "m[3]/x"
+// is in "m[3]", which is in "m". The nodes of an iteration are inside the loop: "l#2/x" is in "l".
 //
 // Ids may contain the characters that separate the parts of a path, so siteOf looks up each part in the plan. A graph that a step has returned
 // has no plan, so inside it siteOf splits the path at the last separator.
@@ -62,8 +62,8 @@ func predecessorsIn(p *kahn.Plan) predecessors {
 	return all
 }
 
-// nextPart returns the first part of a path, including the number of an item or an iteration if it has one. It also returns the id of the node that
-// this part names. It returns "" if no prefix of the path names a node of the plan.
+// nextPart returns the first part of a path, including the number of an item or an iteration if the part has one. It also returns the id of the
+// node that this part names. Both results are "" if no prefix of the path names a node of the plan.
 func nextPart(p *kahn.Plan, path string) (part, id string) {
 	for end := 0; end <= len(path); end++ {
 		if end < len(path) && path[end] != '/' {
@@ -81,7 +81,7 @@ func nextPart(p *kahn.Plan, path string) (part, id string) {
 	return "", ""
 }
 
-// The function `unnumbered` returns a path without the number of the iteration at its end.
+// The function `unnumbered` removes the number of an iteration from the end of a path.
 func unnumbered(path string) string {
 	if i := strings.LastIndexByte(path, '#'); i >= 0 && strings.Trim(path[i+1:], "0123456789") == "" {
 		return path[:i]
@@ -89,7 +89,7 @@ func unnumbered(path string) string {
 	return path
 }
 
-// nameOf returns the name of a node's span: its id without the number of an item, so that there are only a few names.
+// nameOf returns the name of a node's span: the node's id without the number of an item. So all items of a map have the same name.
 func nameOf(path string) string {
 	path = path[strings.LastIndexByte(path, '/')+1:]
 	if i := strings.LastIndexByte(path, '['); i > 0 && strings.HasSuffix(path, "]") {

@@ -41,13 +41,13 @@ type nodeSpan struct {
 	attempted bool      // whether the node has had its first attempt
 	attempt   int       // the number of the last attempt that has begun
 	ended     bool      // whether Telemetry.node has handled the end of the node
-	before    *nodeSpan // the open span that the same path got in an earlier attempt of the enclosing composite; nil if there is none
+	before    *nodeSpan // the open span of this path from an earlier attempt of the composite around the node; nil if there is none
 }
 
 // spansKey is the context key under which steps find the run's spans.
 type spansKey struct{}
 
-// The method `around` begins the span of a run.
+// The method `around` begins the span of a run, and returns the function that ends the span.
 func (t *Telemetry) around(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 	var links []trace.Link
 	if last := t.lives.Last(ctx, r.ID()); last.IsValid() {
@@ -88,7 +88,8 @@ func describeRun(span trace.Span, res *kahn.Result) {
 	}
 }
 
-// failuresOf describes a failed run. It names the first five nodes that failed by themselves. If there are none, it returns the cause of the failure.
+// failuresOf describes a failed run. It names the first five nodes that failed by themselves. If there are no such nodes, it returns the cause of
+// the run's failure.
 func failuresOf(res *kahn.Result) string {
 	const most = 5
 	var failed []string
@@ -106,7 +107,7 @@ func failuresOf(res *kahn.Result) string {
 	return "failed: " + strings.Join(failed, ", ")
 }
 
-// The method `end` ends the spans of the nodes that still wait when the run ends, or whose attempts were abandoned.
+// The method `end` ends the open spans when the run ends. These are the spans of nodes that still wait, and of nodes whose attempts were abandoned.
 func (x *runSpans) end(res *kahn.Result) {
 	waits := map[string]bool{}
 	for _, w := range res.Waiting { // a gate has no attempt that begins its span, so the span may not exist yet
@@ -135,8 +136,8 @@ func (x *runSpans) end(res *kahn.Result) {
 }
 
 // The method `at` returns the entry of a node, or nil if the run has ended. If isNew is true, the caller must create the span of the entry. The
-// parameter `first` is true if the node's first attempt begins. If `first` is true and the entry already had a first attempt, then a new attempt of
-// the composite around the node has begun, so the method creates a new entry.
+// parameter `first` is true if the node's first attempt begins. If `first` is true for an entry that already had a first attempt, then a new
+// attempt of the composite around the node has begun. In this case the method creates a new entry.
 func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -154,8 +155,8 @@ func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 	return n, isNew
 }
 
-// begin returns the span of a node, or nil if the run has ended. If there is none yet, begin creates it as a child of the span of the composite
-// around the node. The new span begins at the time `since`, or now if this time is zero.
+// begin returns the span of a node, or nil if the run has ended. If the node has no span yet, begin creates one as a child of the span of the
+// composite around the node. The new span begins at the time `since`, or now if this time is zero.
 func (x *runSpans) begin(path string, since time.Time, first bool, links func(path string) []trace.Link) *nodeSpan {
 	n, isNew := x.at(path, first)
 	if !isNew {
@@ -183,7 +184,7 @@ func (x *runSpans) begin(path string, since time.Time, first bool, links func(pa
 	return n
 }
 
-// linkTo returns `links`, extended by a link to a node's span if the node was performed.
+// linkTo appends to `links` a link to the span of a node, if the node completed or failed.
 func (x *runSpans) linkTo(links []trace.Link, path string, status kahn.Status, since time.Time) []trace.Link {
 	if status != kahn.Completed && status != kahn.Failed {
 		return links
@@ -196,7 +197,7 @@ func (x *runSpans) linkTo(links []trace.Link, path string, status kahn.Status, s
 	return append(links, trace.Link{SpanContext: n.span.SpanContext(), Attributes: []attribute.KeyValue{statusKey.String(status.String())}})
 }
 
-// linksTo returns links to the spans of a step's predecessors that were performed.
+// linksTo returns links to the spans of a step's predecessors, as far as they completed or failed.
 func (x *runSpans) linksTo(s *kahn.Step) (links []trace.Link) {
 	for _, p := range s.Predecessors() {
 		links = x.linkTo(links, p.Path, p.Status, s.Queued())
@@ -220,7 +221,7 @@ func (x *runSpans) linksOf(path string) (links []trace.Link) {
 	return links
 }
 
-// predecessorsIn returns the predecessors in a graph. It computes them once for each graph.
+// predecessorsIn returns the predecessors of each node in a graph. It computes them once for each graph.
 func (x *runSpans) predecessorsIn(p *kahn.Plan) predecessors {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -343,7 +344,7 @@ func firstLine(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
-// The method `node` ends the span of a node that has ended.
+// The method `node` is called when a node has ended, and ends the span of the node.
 func (t *Telemetry) node(n kahn.NodeResult) {
 	found, ok := t.runs.Load(n.RunID)
 	if !ok {
@@ -377,8 +378,8 @@ func (t *Telemetry) node(n kahn.NodeResult) {
 	s.span.End(trace.WithTimestamp(end))
 }
 
-// The method `oldest` returns the oldest entry of the same path whose end was not reported yet, and unlinks it from the newer entries. The run
-// reports the ends of a node in order.
+// The method `oldest` gets the newest entry of a path. It follows the field `before` to the oldest entry, marks this entry as ended, unlinks it
+// from the newer entries, and returns it. This is the right entry, since the run reports the ends of a node in order.
 func (x *runSpans) oldest(s *nodeSpan) *nodeSpan {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Store returns a store that measures how long calls of s take while runs are performed. Pass it to the option Durable. Use s itself to
-// administer runs and to read stored events. The result implements [store.EventStore] and [store.Inbox] only if s does. It implements
-// [store.ValueChecker], and checks values as s does.
+// Store returns a store for the option Durable. It passes each call to s, and measures how long the methods of [store.Store] take. Use s itself to
+// administer runs and to read stored events. The returned store implements [store.EventStore] and [store.Inbox] only if s does. It always
+// implements [store.ValueChecker]: it checks values as s does, and accepts every value if s is not a ValueChecker.
 func (t *Telemetry) Store(s store.Store) store.Store {
 	m := &measured{s, t}
 	events, keeps := s.(eventLoader)

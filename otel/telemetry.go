@@ -21,7 +21,7 @@ type Options struct {
 	MeterProvider metric.MeterProvider
 	// OnlyStarted omits the spans of nodes that never began because they were skipped or stopped. Metrics still count these nodes.
 	OnlyStarted bool
-	// Lives remembers the span of each run's last life, to which the next life links. Default: [MemoryLives] for 1,000 runs.
+	// Lives remembers the span of each run's last life, so that the span of the next life can link to it. Default: [MemoryLives] for 1,000 runs.
 	Lives Lives
 }
 
@@ -51,14 +51,14 @@ func New(o Options) (*Telemetry, error) {
 	return t, err
 }
 
-// Options returns the options of a run, or of a [kahn.Runner] for all of its runs. A middleware after these options runs inside the attempt's
-// span.
+// Options returns the options of a run, or of a [kahn.Runner] for all of its runs. If an option after these options adds middleware, this
+// middleware runs inside the attempt's span.
 func (t *Telemetry) Options() []kahn.Option {
 	return []kahn.Option{kahn.Around(t.around), kahn.Use(t.attempt), kahn.OnNode(t.node)}
 }
 
-// TraceID returns an option that makes the events of a run contain the trace id of ctx, so that the events match the run's spans. Without this option
-// the trace id in the events is derived from the run's id. If ctx has no trace, the option changes nothing.
+// TraceID returns an option that sets the trace id in the events of a run to the trace id of ctx, so that the events match the run's spans. Without
+// this option, or if ctx has no trace, the trace id in the events is derived from the run's id.
 func TraceID(ctx context.Context) kahn.Option {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
 		return kahn.TraceID(span.TraceID().String())

@@ -22,28 +22,29 @@ const (
 	remindEvery = 30 * time.Second
 )
 
-// The constants defaultWidth and defaultHeight are used if the terminal does not report its size, or if the writer is no terminal.
+// The constants defaultWidth and defaultHeight are the size of a picture if the writer is no terminal, or if the terminal does not report its
+// size.
 const defaultWidth, defaultHeight = 80, 24
 
 // picture is what a display shows: one run, or the runs of a group. The display holds its lock while it calls the methods.
 type picture interface {
 	// The method `of` returns the state of the run to which an event belongs.
 	of(e event.Event) *state
-	// The method `record` adds an event to the picture. The method `line` returns the log line of the event that was just recorded, or "" if the
+	// The method `record` adds an event to the picture. After `record`, the method `line` returns the log line of the same event, or "" if the
 	// event has no line.
 	record(e event.Event)
 	line(e event.Event) string
-	// itemsLine returns a line with the number of ended items of maps, or "" if no such line is due.
+	// After `record`, itemsLine returns a line that says how many items of maps have ended. It returns "" if no line of this kind is due.
 	itemsLine(e event.Event) string
-	// The method `above` returns new rows that stay on the screen above the picture. It returns each row once.
+	// The method `above` returns the rows to write above the picture, where they stay. It returns each row once.
 	above(width, height int) []row
-	// frame returns the rows of the picture, at most width columns wide. Until the picture is finished, frame returns fewer than height rows, since
-	// the cursor needs a line.
+	// frame returns the rows of the picture, at most width columns wide. The cursor needs a line, so frame returns fewer than height rows until
+	// the picture is finished.
 	frame(now time.Time, width, height int) []row
-	// reminder returns a line that lists what is still running or waiting.
+	// reminder returns a line that names nodes that are still running or waiting.
 	reminder(now time.Time) string
 	began() time.Time
-	finished() bool // whether the picture no longer changes
+	finished() bool // reports whether the picture has reached its final state
 }
 
 // display writes a picture, and the host's output, to a writer. Its goroutine, the painter, runs from the first event until the picture is
@@ -61,9 +62,9 @@ type display struct {
 	started bool
 	closed  bool
 
-	wake chan struct{} // wakes the painter if there are lines to write or the display is closed; its buffer holds one signal
+	wake chan struct{} // wakes the painter to write lines, or to finish; its buffer holds one signal
 	done chan struct{} // closed when the painter has returned
-	rest sync.Once     // writes the pending lines that remain after the painter has returned
+	rest sync.Once     // writes the lines that are still pending after the painter has returned
 	err  error         // the error of w; final once the remaining lines are written
 }
 
@@ -84,9 +85,9 @@ func (d *display) init(w io.Writer, mode Mode, picture picture) {
 	d.red = os.Getenv("NO_COLOR") == ""
 }
 
-// options returns the options that pass the events of a run to the display. kahn calls the function `begin` before it performs anything of the run.
-// When this process no longer performs the run, kahn calls the function `end` that `begin` returned, unless `end` is nil. kahn does not hold d.mu
-// during these calls.
+// options returns the options that pass the events of a run to the display. kahn calls the function `begin` before it performs anything of the
+// run. When this process no longer performs the run, kahn calls the function `end` that `begin` returned, unless `end` is nil. No caller of these
+// two functions holds d.mu.
 func (d *display) options(begin func(*kahn.Run) (end func(*kahn.Result))) []kahn.Option {
 	return []kahn.Option{kahn.OnEvent(d.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return nil, begin(r)
@@ -102,11 +103,12 @@ func (d *display) locked(f func()) {
 	}
 }
 
-// countEvery is the least time, by the clock of the run, between two lines in which plain mode reports the number of ended items of maps.
+// countEvery is the least time between two lines in which plain mode says how many items of maps have ended. It is measured by the times of
+// events.
 const countEvery = 5 * time.Second
 
-// If e is the first event of its run that the display got, catchUp adds what the run did before e: in earlier processes, and in this process
-// before the display joined. catchUp does not hold d.mu while it reads the run.
+// catchUp acts at the first event after Options or Follow has set the run. Unless this event is the start of the run, catchUp adds what the run
+// did before: in earlier processes, and in this process before the display joined. catchUp does not hold d.mu while it reads the run.
 func (d *display) catchUp(e event.Event) {
 	var s *state
 	var r *kahn.Run
@@ -123,8 +125,8 @@ func (d *display) catchUp(e event.Event) {
 	d.locked(func() { s.inherit(known) })
 }
 
-// If e is the first event inside a composite, or inside an iteration of a loop, lookInside asks the run how many nodes are inside. lookInside does
-// not hold d.mu while it reads the run.
+// If e is the first event inside a composite or inside an iteration of a loop, lookInside asks the run for the number of nodes there. lookInside
+// does not hold d.mu while it reads the run.
 func (d *display) lookInside(e event.Event) {
 	var s *state
 	var r *kahn.Run
@@ -162,7 +164,7 @@ func (d *display) Event(e event.Event) {
 		}
 	case JSON:
 		text, err := json.Marshal(e)
-		if err != nil { // the payload contains a value of the host that cannot be encoded: write the error instead
+		if err != nil { // a value of the host cannot be encoded: write the error instead of the payload
 			text, _ = json.Marshal(map[string]any{"eventId": e.ID, "type": e.Type, "nodeId": e.Node, "error": err.Error()})
 		}
 		d.writeJSON(text)
@@ -174,23 +176,23 @@ func (d *display) Event(e event.Event) {
 	d.wakeUp()
 }
 
-// wakeUp wakes the painter if the picture is finished, or if there are lines that must not wait. On a terminal, lines wait for the next frame. The
-// caller holds d.mu.
+// wakeUp wakes the painter if the picture is finished. It also does so if there are pending lines, except on a terminal, where lines wait for the
+// next frame. The caller holds d.mu.
 func (d *display) wakeUp() {
 	if d.picture.finished() || d.mode != TTY && d.lines.Len() > 0 {
 		d.signal()
 	}
 }
 
-// Write breaks an unfinished line as soon as the line has maxLine bytes or more.
+// If an unfinished line has maxLine bytes or more, Write does not wait for its newline and outputs the bytes as a line.
 const maxLine = 1 << 16
 
 // Write shows the host's own output as whole lines: above the picture on a terminal, and between the other lines in a log. In mode JSON each line
-// becomes an object {"output": "..."}. An unfinished line waits for its newline or for Close. A line that a single call passes with its newline is
-// never split. Escape sequences and other control characters are shown as visible text, as in the names of nodes.
+// becomes an object {"output": "..."}. An unfinished line waits for its newline or for Close, but Write breaks it if it has 64 KiB or more. Write
+// never breaks a line that a single call passes together with its newline. Escape sequences and other control characters become visible text.
 //
-// Write does not block: the text stays in memory until the writer has taken it. A Progress also keeps the text that it gets between the end of
-// the run and Close. After Close, Write returns an error that matches [os.ErrClosed]. It returns no other error.
+// Write does not block: the text stays in memory until the writer has taken it. A Progress keeps text that it gets after the end of the run until
+// Close writes it. Write returns an error only after Close. This error matches [os.ErrClosed].
 func (d *display) Write(text []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -222,7 +224,7 @@ func (d *display) output(line []byte) {
 		d.lines.WriteString(clean(text) + "\n")
 		return
 	}
-	data, _ := json.Marshal(map[string]string{"output": text}) // strings always encode
+	data, _ := json.Marshal(map[string]string{"output": text}) // a string can always be encoded
 	d.writeJSON(data)
 }
 
@@ -236,8 +238,8 @@ func (d *display) writeLine(now time.Time, line string) {
 	fmt.Fprintf(&d.lines, "%s %s\n", clock(now.Sub(d.picture.began())), clean(line))
 }
 
-// Close ends the display, waits until all output is written, and returns the writer's first error. A run that has not ended stays on the screen
-// as it is, and its further events are ignored. Close may be called again.
+// Close ends the display, waits until all output is written, and returns the writer's first error. If a run has not ended, its picture stays on
+// the screen, and the display ignores its further events. Close may be called more than once.
 func (d *display) Close() error {
 	d.mu.Lock()
 	if !d.closed && len(d.partial) > 0 {
@@ -251,7 +253,7 @@ func (d *display) Close() error {
 		d.signal()
 		<-d.done
 	}
-	d.rest.Do(func() { d.write(d.lines.Bytes()) }) // writes the lines that came while the painter did not run; from now on Write adds no lines
+	d.rest.Do(func() { d.write(d.lines.Bytes()) }) // writes the lines that the painter has not written; Write no longer adds lines
 	return d.err
 }
 
@@ -312,7 +314,8 @@ func (d *display) size() (width, height int) {
 	return defaultWidth, defaultHeight
 }
 
-// The method `write` passes the bytes to the writer, unless the writer failed before. A panic of the host's writer counts as an error.
+// The method `write` passes the bytes to the writer, unless an earlier call of the writer has failed. A panic of the host's writer counts as an
+// error.
 func (d *display) write(out []byte) {
 	if d.err != nil || len(out) == 0 {
 		return

@@ -15,10 +15,11 @@ type row struct {
 	failed bool
 }
 
-// section is a part of a frame, with some entries. If not all entries are shown, its last line contains the number of the others.
+// section is a part of a frame: a list of entries. If the section does not show all entries, its last line says how many more there are.
 type section struct{ shown, more int }
 
-// fill returns a section for n entries. The section may use the given number of lines. Only the first `known` entries can be shown.
+// fill returns a section for n entries that uses at most the given number of lines. The texts of only the first `known` entries were kept, so the
+// section cannot show the others.
 func fill(n, known, lines int) (s section) {
 	s.shown = min(share(n, lines), known)
 	if lines > 0 {
@@ -36,11 +37,11 @@ type layout struct {
 	left                             int // the number of lines left for outputs
 }
 
-// layout divides the lines of a frame. It keeps one line for the header and one for the cursor. Failures may use half of the other lines, or all
-// lines that running and waiting nodes do not need, whichever is more. Running steps get the remaining lines first. Warnings get the lines that
-// running steps do not use, but at least one line if two or more remain. Waiting nodes then get lines by the same rule as warnings. The last frame
-// of a run stays on the screen and shows all failures and warnings that were kept: see maxFailures. Lines that are still free show the last lines of
-// outputs, beginning with the outputs of failed nodes.
+// layout divides the lines of a frame. One line is for the header and one for the cursor. Failures may use half of the other lines. If running and
+// waiting nodes need less than the other half, failures may use all lines that these nodes do not need. Of the lines that remain, each running
+// step gets one. Warnings get the lines that running steps do not need, but at least one line if two or more remain. After warnings, the same rule
+// applies to waiting nodes. Lines that are still free show the last lines of outputs, first of failed nodes and then of running steps. The last
+// frame of a run stays on the screen. It shows all failures and warnings that were kept: see maxFailures.
 func (s *state) layout(height int) (l layout) {
 	failed, waiting, running := s.counts[kahn.Failed]+s.undone[kahn.CompensationFailed], s.waiting.Len(), s.running.Len()
 	l.left = max(height-2, 0)
@@ -62,7 +63,7 @@ func (s *state) layout(height int) (l layout) {
 	return l
 }
 
-// The method `take` stores a section, and subtracts its lines from the lines that are left.
+// The method `take` stores the section s in *to, and subtracts the lines of s from l.left.
 func (l *layout) take(to *section, s section) {
 	*to = s
 	l.left -= s.lines()
@@ -77,8 +78,8 @@ func (l *layout) besideSteps(running int) int {
 	return l.left
 }
 
-// frame returns the picture of the run, at most width columns wide: the header, failures, warnings, waiting nodes, and finally the running steps and
-// compensations, the oldest first.
+// frame returns the picture of the run, at most width columns wide. The rows show the header, then failures, warnings and waiting nodes, and
+// finally running steps and compensations. Of the waiting nodes, running steps and compensations, the oldest come first.
 func (s *state) frame(now time.Time, width, height int) []row {
 	now = s.at(now)
 	l := s.layout(height)
@@ -123,8 +124,8 @@ func (s *state) frame(now time.Time, width, height int) []row {
 	return c.rows
 }
 
-// The method `at` returns the time at which a picture shows the run. After the end of the run this is the time of its last event. While no process
-// performs the run, it is the time at which the last process stopped performing the run. Otherwise it is `now`.
+// The method `at` returns the time that a picture uses as the present. After the end of the run this is the time of the last event. While no
+// process performs the run, it is the time that Gone has set. Otherwise it is `now`.
 func (s *state) at(now time.Time) time.Time {
 	switch {
 	case s.over:
@@ -135,8 +136,8 @@ func (s *state) at(now time.Time) time.Time {
 	return now
 }
 
-// header returns the first line: the summary and the time since the start. If they do not fit, nodes have failed and the run has not ended, the line
-// shows the number of failed nodes and omits the time.
+// header returns the first line: the summary and the time since the start. If the line is too narrow for both, nodes have failed, and the run has
+// not ended, then the line shows the number of failed nodes and omits the time.
 func (s *state) header(now time.Time, width int) string {
 	elapsed := clock(now.Sub(s.start))
 	room := max(width-len(elapsed)-1, 0)
@@ -145,7 +146,7 @@ func (s *state) header(now time.Time, width int) string {
 		switch full := s.done() + " " + brief; {
 		case len(full) > width:
 			return fit(brief, width)
-		case len(full)+1 > room && len(s.summaryAt(now)) > room: // the whole summary does not fit: show the number of failures instead of the time
+		case len(full)+1 > room && len(s.summaryAt(now)) > room: // the whole summary does not fit beside the time: show only the number of failures
 			return full
 		}
 	}
@@ -155,7 +156,7 @@ func (s *state) header(now time.Time, width int) string {
 // canvas collects the rows of a frame.
 type canvas struct {
 	rows        []row
-	width, left int // left is the number of lines that outputs may still use
+	width, left int // left is the number of lines that are still free for outputs
 }
 
 // add adds a line.
@@ -168,7 +169,7 @@ func (c *canvas) addTime(text string, d time.Duration) {
 	c.rows = append(c.rows, row{text: beside(clean(text), tenths(d), c.width)})
 }
 
-// addMore adds the line with the number of entries of a section that are not shown.
+// addMore adds a line that says how many entries the section does not show, if there are any.
 func (c *canvas) addMore(s section, what string) {
 	if s.more > 0 {
 		c.add(fmt.Sprintf("... and %d more %s", s.more, what), false)
@@ -184,8 +185,8 @@ func (c *canvas) addOutput(lines []string, most int) {
 	c.left -= len(lines)
 }
 
-// The function `share` returns how many of n entries fit into a number of lines. If not all entries fit, the last line is kept for the number of
-// further entries.
+// The function `share` returns how many of n entries fit into a number of lines. If not all entries fit, share keeps the last line free: the
+// caller writes the number of further entries there.
 func share(n, lines int) int {
 	if n <= lines {
 		return n
@@ -197,7 +198,7 @@ func share(n, lines int) int {
 const (
 	hideCursor = "\x1b[?25l"
 	showCursor = "\x1b[?25h"
-	wrapOff    = "\x1b[?7l" // lines that are wider than computed are cut off
+	wrapOff    = "\x1b[?7l" // the terminal cuts off a line that is wider than computed
 	wrapOn     = "\x1b[?7h"
 	clearLine  = "\x1b[K" // clears to the end of the line
 	clearBelow = "\x1b[J"
@@ -205,11 +206,12 @@ const (
 	plain      = "\x1b[m"
 )
 
-// screen is the state of the terminal: the number of lines of the last frame. The cursor is at the beginning of the line below the frame.
+// screen is the state of the terminal: the number of lines of the last frame. Between two frames the cursor is at the beginning of the line below
+// the frame.
 type screen struct{ lines int }
 
-// draw returns the text that replaces the last frame by the rows in `rows`. The text first contains `lines` and the rows in `above`, which stay on
-// the screen. The end of the text restores the modes of the terminal, so the program may end after any frame.
+// draw returns the text that replaces the last frame by `rows`. At the beginning of the text are `lines` and `above`, which stay on the screen
+// above the frame. The end of the text restores the modes of the terminal, so the program may end after any frame.
 func (s *screen) draw(lines []byte, above, rows []row, height int, coloured bool) []byte {
 	var b bytes.Buffer
 	b.WriteString(hideCursor)
@@ -217,13 +219,13 @@ func (s *screen) draw(lines []byte, above, rows []row, height int, coloured bool
 		fmt.Fprintf(&b, "\x1b[%dA", up)
 	}
 	b.WriteString("\r")
-	if len(lines) > 0 { // lines may be longer than the terminal is wide: the terminal wraps them, and scrolls as needed
+	if len(lines) > 0 { // the terminal wraps lines that are too wide, and scrolls as needed
 		b.WriteString(clearBelow)
 		b.Write(bytes.ReplaceAll(lines, []byte("\n"), []byte("\r\n")))
 	}
 	b.WriteString(wrapOff)
 	for _, r := range slices.Concat(above, rows) {
-		// The line is cleared before it is written: after a full line the cursor is on the last character, and clearing would delete this
+		// Clear the line before writing it. After a line of full width the cursor is still on the last character, so clearing would delete this
 		// character.
 		b.WriteString(clearLine)
 		if r.failed && coloured {

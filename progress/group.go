@@ -13,15 +13,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// Group shows several runs at once: the runs of a [kahn.Runner], or other runs.
+// Group shows several runs at once, for example the runs of a [kahn.Runner].
 //
 //	g := progress.NewGroup(os.Stderr, progress.Auto)
 //	defer g.Close()
 //	runner := kahn.Runner{Options: g.Options()}
 //
-// On a terminal each run that runs or waits has a part of the picture, with its own header. A run that has ended, or that this process no longer
-// performs, moves above the picture and stays there. In a log every line names its run. In JSON the events of all runs are mixed. The Group
-// keeps the state of a run until the run has ended or was left. The methods of a Group may be called concurrently.
+// On a terminal each live run has a part of the picture, with its own header. When a run ends, or this process no longer performs it, its part
+// moves above the picture and stays there. In a log each line about a run begins with the run's name. In mode JSON the events of all runs come in
+// one stream. The Group drops the state of a run when the run ends or this process no longer performs it. The methods of a Group may be called
+// concurrently.
 type Group struct {
 	display
 	runs runs // guarded by the display's lock
@@ -45,7 +46,8 @@ func (g *Group) Options() []kahn.Option {
 	})
 }
 
-// member is one life of a run in a group: from the run's start or continuation in this process until the run ends or is left.
+// member is one life of a run in a group. The life begins when the run starts or continues in this process, and ends when this process no longer
+// performs the run.
 type member struct {
 	state
 	id, name string
@@ -55,18 +57,18 @@ func newMember(id, workflow string) *member {
 	return &member{id: id, name: strings.TrimSpace(workflow + " " + id)}
 }
 
-// runs holds the runs of a group, as far as events describe them.
+// runs holds the states of a group's runs.
 type runs struct {
-	drawn  bool // whether frames are drawn; the display then calls above() before each frame
+	drawn  bool // whether the display draws frames; if so, it calls above() before each frame
 	start  time.Time
 	byID   map[string]*member
-	live   []*member // unfinished runs that have had an event, in the order of their first events
-	ended  []*member // runs that have ended or were left since the last frame; empty unless drawn is set
+	live   []*member // runs that are not over and have had an event, in the order of their first events
+	ended  []*member // runs whose lives have ended since the last frame; empty if drawn is false
 	latest *member   // the run of the latest event
 	total  [kahn.RunCancelled + 1]int
 }
 
-// begin adds a life of a run. It removes an earlier life of the same run, which must be over.
+// begin adds a life of a run. If the group still contains an earlier life of the run, begin removes the earlier life, because it must be over.
 func (r *runs) begin(m *member) {
 	if earlier := r.byID[m.id]; earlier != nil {
 		r.left(earlier)
@@ -77,10 +79,11 @@ func (r *runs) begin(m *member) {
 	r.byID[m.id] = m
 }
 
-// The method `left` removes a life that is over because the run is suspended or was left. If the run has ended, the method does nothing.
+// The method `left` removes a life when this process no longer performs the run. If the run has ended, its life was removed before, and `left`
+// does nothing.
 func (r *runs) left(m *member) { r.remove(m, kahn.RunSuspended) }
 
-// The method `remove` removes a life that is over, and counts its run under the given status.
+// The method `remove` removes a life that is over, and counts the run under the given status, unless no event of the run has arrived.
 func (r *runs) remove(m *member, status kahn.RunStatus) {
 	if r.byID[m.id] != m {
 		return
@@ -97,7 +100,7 @@ func (r *runs) remove(m *member, status kahn.RunStatus) {
 	}
 }
 
-// The method `member` returns the current life of an event's run. It adds this life if the group does not know it.
+// The method `member` returns the current life of an event's run. If the group has none, `member` adds one.
 func (r *runs) member(e event.Event) *member {
 	m := r.byID[e.RunID]
 	if m == nil {
@@ -114,7 +117,7 @@ func (r *runs) record(e event.Event) {
 		r.start = e.Time
 	}
 	m := r.member(e)
-	if m.now.IsZero() { // its first event
+	if m.now.IsZero() { // this is the first event of m
 		r.live = append(r.live, m)
 	}
 	m.record(e)
@@ -123,7 +126,7 @@ func (r *runs) record(e event.Event) {
 	}
 }
 
-// The method `line` returns the line of an event, with the name of its run in front. The event e must be the event that was recorded last.
+// The method `line` returns the run's name and the line of e, which must be the event that was recorded last.
 func (r *runs) line(e event.Event) string {
 	if line := r.latest.line(e); line != "" {
 		return r.latest.name + " " + line
@@ -142,7 +145,7 @@ func (r *runs) began() time.Time { return r.start }
 
 func (r *runs) finished() bool { return false }
 
-// The method `summary` returns the numbers of runs: "3 runs running, 2 completed, 1 failed".
+// The method `summary` returns how many runs are running, are waiting and are over: "3 runs running, 2 completed, 1 failed".
 func (r *runs) summary() string {
 	waiting := 0
 	for _, m := range r.live {
@@ -162,7 +165,7 @@ func (r *runs) summary() string {
 	return text
 }
 
-// The method `above` returns the last frames of the runs that have ended or were left.
+// The method `above` returns the last frames of the runs whose lives have ended since the last call.
 func (r *runs) above(width, height int) (rows []row) {
 	for _, m := range r.ended {
 		rows = append(rows, m.part(m.now, width, height)...)
@@ -171,8 +174,8 @@ func (r *runs) above(width, height int) (rows []row) {
 	return rows
 }
 
-// frame divides the lines among the runs. Runs with failed nodes come first, and then the other runs, each in the order of their first events. The
-// last row counts the runs that get no line.
+// frame divides the lines among the runs. Runs with failed nodes come first, followed by the other runs. Both kinds are in the order of their
+// first events. If some runs get no line, the last row shows their number.
 func (r *runs) frame(now time.Time, width, height int) []row {
 	elapsed := clock(now.Sub(r.start))
 	rows := []row{{text: fit(fit(r.summary(), max(width-len(elapsed)-1, 0))+" "+elapsed, width)}}

@@ -12,22 +12,22 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// The type `inside` counts the nodes directly inside a composite that has begun: the items of a map, or the nodes of a graph. For a loop it counts
-// only the nodes of the current iteration.
+// The type `inside` contains the counts of the nodes directly inside a composite that has begun: of the items of a map, or of the nodes of a
+// graph. In a loop only the nodes of the current iteration count.
 type inside struct {
 	items        bool
 	iteration    int // the current iteration of a loop; 0 for other composites
 	total        int // 0 if unknown: events do not contain the number of nodes
-	seen         int // the number of nodes that events have named
+	seen         int // how many nodes have had events
 	done, failed int
 	running      int
-	before       map[string]kahn.Status // nodes that ended before the first event, by path: see state.before
+	before       map[string]kahn.Status // the statuses of nodes that ended before the first event, by path
 	mean         time.Duration          // the expected duration of an item; 0 if unknown
-	life         int                    // the life of the run in which the rate is measured
+	life         int                    // the life of the run that `pace` measures
 	pace         pace
 }
 
-// The method `count` adds the event of a node inside a composite to the counts of this composite. If the node was live before the event, `known` is
+// The method `count` updates the counts of the composite directly around the node of an event. If the node was live before the event, `known` is
 // true and `was` is its status before the event.
 func (s *state) count(e event.Event, status kahn.Status, was kahn.Status, known bool) {
 	at, iteration, item := s.compositeAround(e)
@@ -71,7 +71,8 @@ func (in *inside) add(status kahn.Status, n int) {
 	}
 }
 
-// insideOf returns the counts of a composite in the given iteration, which is 0 unless the composite is a loop. It creates them if there are none.
+// insideOf returns the counts of a composite. If the composite is a loop, they are the counts of the given iteration; otherwise iteration is 0. If
+// there are no counts yet, insideOf creates them.
 func (s *state) insideOf(c *live, iteration int, items bool) *inside {
 	if c.inside != nil && c.inside.iteration == iteration {
 		return c.inside
@@ -102,8 +103,8 @@ func (s *state) forgetInside(n *live) {
 	s.maps = slices.DeleteFunc(s.maps, func(m *live) bool { return m == n })
 }
 
-// compositeAround returns the path of the composite directly around the node of an event. It also returns the current iteration if this composite is
-// a loop, and whether the node is an item of a map. The path is "" for a node of the outermost graph.
+// compositeAround returns the path of the composite directly around the node of an event, or "" if the node belongs to the outermost graph. If
+// this composite is a loop, compositeAround also returns the node's iteration. The result `item` reports whether the node is an item of a map.
 func (s *state) compositeAround(e event.Event) (at string, iteration int, item bool) {
 	prefix := strings.TrimSuffix(path(e), e.Node)
 	if of, is := itemOf(e.Node); is && s.live[prefix+of] != nil {
@@ -118,8 +119,8 @@ func (s *state) compositeAround(e event.Event) (at string, iteration int, item b
 	return at, 0, false
 }
 
-// If an event is the first event inside a composite, or inside an iteration of a loop, unmeasured returns the path of the composite. Otherwise it
-// returns "".
+// If e is the first event inside a composite or inside an iteration of a loop, unmeasured returns the path of this composite. Otherwise it returns
+// "".
 func (s *state) unmeasured(e event.Event) string {
 	if s.outermost(e) {
 		return ""
@@ -131,7 +132,7 @@ func (s *state) unmeasured(e event.Event) string {
 	return at
 }
 
-// The method `measure` sets the number of nodes inside the composite around the node of an event.
+// The method `measure` finds the composite directly around the node of an event, and sets the number of nodes inside this composite.
 func (s *state) measure(e event.Event, total int) {
 	at, iteration, item := s.compositeAround(e)
 	if c := s.live[at]; c != nil {
@@ -139,7 +140,7 @@ func (s *state) measure(e event.Event, total int) {
 	}
 }
 
-// inheritInside adds the counts of a composite that began before the first event.
+// inheritInside sets the counts of a composite that began before the display got its first event.
 func (s *state) inheritInside(of composite) {
 	id := of.NodeResult.ID
 	c := s.live[id]
@@ -160,14 +161,13 @@ func (s *state) inheritInside(of composite) {
 	}
 }
 
-// The method `text` returns a description of the nodes inside, as in "4200/10000 items (12 failed, 812/s, 7s left)".
+// The method `text` describes the counts, as in "4200/10000 items (12 failed, 812/s, 7s left)".
 func (in *inside) text(now time.Time, life int) string {
 	perSecond := in.perSecond(now, life)
 	return in.describe(perSecond, in.left(perSecond, life))
 }
 
-// describe does the same as the method `text`, but gets the rate and the remaining time from its caller. It omits a rate of 0 and a remaining time of
-// 0.
+// describe is like the method `text`, but its caller passes the rate and the remaining time. If one of them is 0, describe omits it.
 func (in *inside) describe(perSecond float64, left time.Duration) string {
 	what := "node"
 	if in.items {
@@ -198,8 +198,8 @@ func (in *inside) describe(perSecond float64, left time.Duration) string {
 	return text
 }
 
-// perSecond returns how many items end per second in the given life of the run. It returns 0 if this is unknown, if all items have ended, and for the
-// nodes of a graph.
+// perSecond returns how many items end per second in the given life of the run. It returns 0 if the rate is unknown, if all items have ended, or
+// if the composite is not a map.
 func (in *inside) perSecond(now time.Time, life int) float64 {
 	if !in.items || in.life != life || in.total > 0 && in.done >= in.total {
 		return 0
@@ -208,7 +208,8 @@ func (in *inside) perSecond(now time.Time, life int) float64 {
 }
 
 // The method `left` estimates how long the remaining items take. It uses the rate or, while the rate is 0, the expected duration of an item. It
-// returns 0 if both are unknown, if the number of items is unknown, for the nodes of a graph, and while the run rests: see the constant `resting`.
+// returns 0 if both are 0, if the number of items is unknown, or if the composite is not a map. It also returns 0 while the run rests: see the
+// constant `resting`.
 func (in *inside) left(perSecond float64, life int) time.Duration {
 	open := in.total - in.done
 	switch {
@@ -227,8 +228,8 @@ func saturated(ns float64) time.Duration {
 	return time.Duration(ns)
 }
 
-// itemsText returns one description of the items of all maps that are not inside other maps. It returns "" if there are no such maps. The
-// description gives the remaining time of the map that needs longest.
+// itemsText returns one description for the items of all live maps together, or "" if no map is live. Maps inside other maps do not count. The
+// remaining time in the description is the longest remaining time of a map.
 func (s *state) itemsText(now time.Time) string {
 	sum := inside{items: true}
 	perSecond, left, known := 0.0, time.Duration(0), true
@@ -248,7 +249,8 @@ func (s *state) itemsText(now time.Time) string {
 	return sum.describe(perSecond, left)
 }
 
-// pacing returns the number of the current life of the run, whose rates are shown, or the constant `resting`.
+// pacing returns the number of the run's current life, or the constant `resting` if the run rests. Only rates that were measured in this life are
+// shown.
 func (s *state) pacing() int {
 	if s.rests || !s.gone.IsZero() {
 		return resting
@@ -256,11 +258,11 @@ func (s *state) pacing() int {
 	return s.life
 }
 
-// The constant `resting` means that the whole run waits, or that no process performs it.
+// The constant `resting` means that the whole run waits, or that no process performs the run.
 const resting = -1
 
-// pace is a list from which a rate can be computed. Each moment contains a time and how many nodes had ended by then; two times are at least a second
-// apart. Until the list has reached its maximum length, its first time is the time at which the measurement began.
+// pace is a list of moments from which a rate is computed. A moment contains a time, and the number of nodes that had ended by then. The times of
+// two moments are at least a second apart. Until the list has its maximum length, its first moment is the beginning of the measurement.
 type pace []moment
 
 type moment struct {
@@ -268,11 +270,11 @@ type moment struct {
 	done int
 }
 
-// mostMoments is the maximum length of a pace. Since two moments are at least a second apart, the rate covers about the last 30 seconds or, if nodes
-// end less often than once a second, the last 30 nodes that ended.
+// mostMoments is the maximum length of a pace. If nodes end at least once a second, the rate covers about the last 30 seconds. If nodes end less
+// often, the rate covers about the last 30 nodes that ended.
 const mostMoments = 30
 
-// The method `note` records a time at which `done` nodes have ended, unless the last recorded time is less than a second earlier.
+// The method `note` records that `done` nodes have ended by the given time. It records nothing if the last moment is less than a second earlier.
 func (p *pace) note(at time.Time, done int) {
 	if at.Sub((*p)[len(*p)-1].at) < time.Second {
 		return
@@ -283,7 +285,7 @@ func (p *pace) note(at time.Time, done int) {
 	*p = append(*p, moment{at, done})
 }
 
-// The method `of` returns how many nodes end per second, or 0 while this is unknown.
+// The method `of` returns how many nodes end per second, or 0 while the rate is unknown.
 func (p pace) of(now time.Time, done int) float64 {
 	if len(p) == 0 || now.Sub(p[0].at) < time.Second || done <= p[0].done {
 		return 0

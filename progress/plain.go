@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// The method `line` returns the line of plain mode for an event, or "" if the event has none.
+// The method `line` returns the line that plain mode writes for an event, or "" if plain mode writes none.
 func (s *state) line(e event.Event) string {
 	switch payload := e.Payload.(type) {
 	case event.Start:
@@ -89,10 +89,10 @@ func (s *state) line(e event.Event) string {
 	return path(e) + ": started"
 }
 
-// If a map has more than manyItems items, plain mode does not write a line for each of their transitions.
+// If a map has more than manyItems items, plain mode writes no lines when nodes inside the map start, complete without a fallback, or are skipped.
 const manyItems = 100
 
-// amongMany reports whether a node is inside a map of many items.
+// amongMany reports whether a node is inside a map that has more than manyItems items.
 func (s *state) amongMany(path string) bool {
 	for at := range enclosing(path) {
 		if n := s.live[at]; n != nil && n.inside != nil && n.inside.items && max(n.inside.total, n.inside.seen) > manyItems {
@@ -102,8 +102,9 @@ func (s *state) amongMany(path string) bool {
 	return false
 }
 
-// itemsLine returns a line with the number of ended items of the live maps. Such a line is due when a node ends while a map is live, but at most once
-// in the time countEvery, by the clock of the run. This time counts from the last such line, or from the beginning of the map if there is none.
+// itemsLine returns a line that says how many items of the live maps have ended. The line is due if a node ends while a map is live, and at least
+// the time countEvery has passed since the last line of this kind. For the first line, this time counts from the beginning of the first map. If no
+// line is due, itemsLine returns "".
 func (s *state) itemsLine(e event.Event) string {
 	const most = 5
 	if len(s.maps) == 0 {
@@ -124,7 +125,7 @@ func (s *state) itemsLine(e event.Event) string {
 	return several(names, len(s.maps))
 }
 
-// undoLine returns the line for an attempt to undo a node, or for the end of the compensation.
+// undoLine returns the line for the start of an attempt to undo a node, or for the end of the node's compensation.
 func undoLine(e event.Event, p event.Compensation) string {
 	switch {
 	case e.Type == event.NodeCompensated && p.Err != nil:
@@ -139,8 +140,8 @@ func undoLine(e event.Event, p event.Compensation) string {
 	return path(e) + ": compensating"
 }
 
-// The method `awaited` returns a text that names nodes for which a suspended run waits. These are the nodes that have begun to wait since the run was
-// last suspended. If no node has begun to wait since then, awaited names the first nodes that are still waiting.
+// The method `awaited` returns a text that names nodes for which a suspended run waits. If nodes have begun to wait since the run's previous
+// change of status, awaited names these nodes. Otherwise it names the nodes that have waited longest for a signal.
 func (s *state) awaited(c event.StatusChange) string {
 	const most = 5
 	names := slices.Clip(c.Waiting)
@@ -155,14 +156,15 @@ func (s *state) awaited(c event.StatusChange) string {
 	return plural(c.TotalWaiting, "node")
 }
 
-// The function `warns` reports whether a log record is a warning of the engine: a guard could not decide and let its node run, or the answer of a
-// condition matches no edge.
+// The function `warns` reports whether a log record is a warning of the engine. The engine warns if a guard cannot decide and therefore lets its
+// node run, or if the answer of a condition matches no edge.
 func warns(e event.Event, r event.LogRecord) bool {
 	astray := strings.HasPrefix(r.Message, kahn.ErrNoMatch.Error())
 	return r.Level >= slog.LevelWarn && (e.Attempt == 0 || astray)
 }
 
-// The method `reminder` returns a text that names the first running steps and the first waiting nodes.
+// The method `reminder` returns a summary of the run, followed by the names of the steps that have run longest and of the nodes that have waited
+// longest.
 func (s *state) reminder(now time.Time) string {
 	const most = 5
 	running, waiting := s.running.Len(), s.waiting.Len()
@@ -191,7 +193,8 @@ func (s *state) reminder(now time.Time) string {
 	return text
 }
 
-// The function `several` returns the given names as text, followed by the number of further names. The parameter total is the number of all names.
+// The function `several` returns the given names as text. If total, the number of all names, is greater, the text ends with the number of further
+// names.
 func several(names []string, total int) string {
 	text := strings.Join(names, ", ")
 	if more := total - len(names); more > 0 {

@@ -14,11 +14,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// maxFailures is the maximum number of failures, and also of warnings, that are kept and shown. Further failures and warnings are only counted.
+// maxFailures is the maximum number of failures that are kept and shown. The same maximum applies to warnings. Further failures and warnings are
+// only counted.
 const maxFailures = 100
 
 // The type `state` is the state of a run according to its events so far. The cost of an event does not depend on the number of nodes. Nodes inside
-// composites, and items of maps, are shown while they run. The fields `total` and `counts` do not include them.
+// composites, and items of maps, are shown while they run, but the fields `total` and `counts` do not include them.
 type state struct {
 	start   time.Time
 	now     time.Time              // the time of the latest event
@@ -26,13 +27,13 @@ type state struct {
 	counts  [kahn.Skipped + 1]int  // the number of nodes in each status, as far as known
 	live    map[string]*live       // the nodes that are queued or have begun, and have not ended, by path
 	before  map[string]kahn.Status // nodes that ended before the first event, by path; later events may correct the statuses
-	source  *kahn.Run              // the run whose past is read at the first event; nil after that
-	run     *kahn.Run              // gives the numbers of nodes inside composites; nil if the run is unknown
+	source  *kahn.Run              // the run whose past is read at the next event; nil after that
+	run     *kahn.Run              // the run to ask for the numbers of nodes inside composites; nil if unknown
 	maps    []*live                // the live maps that are not inside other maps
-	life    int                    // how often the run has continued, after a crash or a wait
+	life    int                    // how often the run has continued after a crash or a wait
 	latest  *live                  // the node of the latest event, or nil
-	listed  time.Time              // when plain mode last wrote the number of ended items, or when the first of the live maps began
-	plan    *kahn.Plan             // distinguishes nodes of the outermost graph from items of its maps; nil if the run is unknown
+	listed  time.Time              // when plain mode last wrote a line about items or, before the first of these lines, when the first live map began
+	plan    *kahn.Plan             // lists the nodes of the outermost graph, but not items of its maps; nil if the run is unknown
 	running list.List              // the *live nodes that are running or being undone, in the order in which their attempts began
 	waiting list.List              // the *live nodes that are suspended, in the order in which they began to wait
 	undoing map[string]*live       // the nodes that are being undone, at any depth, by path
@@ -40,8 +41,8 @@ type state struct {
 	failed  []failure              // the first failures
 	warned  []failure              // the first warnings
 	warning int                    // the number of warnings
-	gone    time.Time              // since when no process performs the run; zero if a process does
-	last    map[string]kahn.Status // how nodes of the outermost graph ended, by path; needed if the nodes begin again
+	gone    time.Time              // the time since which no process has performed the run; zero if a process performs it
+	last    map[string]kahn.Status // the last statuses of ended nodes of the outermost graph, by path; used if a redrive runs a node again
 	rests   bool                   // whether the latest event was the suspension of the run
 	over    bool
 	ended   event.RunEnd
@@ -54,21 +55,21 @@ type live struct {
 	attempt int
 	since   time.Time
 	undo    bool          // whether the node is being undone
-	info    string        // the text, if any, about what a suspended node waits for
+	info    string        // the text that a suspended node gives about its wait; may be empty
 	signal  bool          // whether the suspended node itself waits for a signal; false for a composite, which waits for nodes inside
-	output  *tail         // the output of the attempt; nil if it has none
+	output  *tail         // the output of the latest attempt; nil if there is no output
 	inside  *inside       // the counts of a composite; nil if no node inside has begun
 	element *list.Element // the node's element in state.running or state.waiting, or nil
 }
 
-// The type `failure` is a warning, or a node that failed or could not be undone. It includes the end of the node's output.
+// The type `failure` describes a failure of a node, a failed compensation or a warning. A failure includes the last lines of the node's output.
 type failure struct {
 	id, text string
 	output   []string
 	undo     bool
 }
 
-// nodeStatus maps types of events to the statuses of the nodes after the event.
+// nodeStatus maps the type of an event to the status of the event's node after the event.
 var nodeStatus = map[event.Type]kahn.Status{
 	event.NodeQueued: kahn.Ready, event.NodeStarted: kahn.Running, event.NodeRetried: kahn.Retrying,
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
@@ -159,7 +160,7 @@ func (s *state) record(e event.Event) {
 	}
 }
 
-// invalidate takes back the end of a node that will run again.
+// A redrive will run the node again: invalidate removes the node's old end from the counts, and the node's old failure from the list.
 func (s *state) invalidate(id string) {
 	ended, is := s.last[id]
 	if !is {
@@ -170,7 +171,7 @@ func (s *state) invalidate(id string) {
 	s.failed = slices.DeleteFunc(s.failed, func(old failure) bool { return old.id == id })
 }
 
-// recordUndo records the start of an attempt to undo a node, or the end of the compensation.
+// recordUndo records the start of an attempt to undo a node, or the end of the node's compensation.
 func (s *state) recordUndo(e event.Event, p event.Compensation) {
 	id := path(e)
 	n, known := s.undoing[id]
@@ -194,7 +195,7 @@ func (s *state) recordUndo(e event.Event, p event.Compensation) {
 	}
 }
 
-// The method `undoes` adds a node that is being undone to the running nodes.
+// The method `undoes` records that an attempt to undo a node runs: it adds the node to s.running and s.undoing.
 func (s *state) undoes(id string, attempt int, at time.Time) {
 	if s.undoing == nil {
 		s.undoing = map[string]*live{}
@@ -205,9 +206,9 @@ func (s *state) undoes(id string, attempt int, at time.Time) {
 	s.undone[kahn.CompensationRunning]++
 }
 
-// outermost reports whether the node of an event belongs to the outermost graph. The path of a map's item looks like the id of a node, and the plan
-// distinguishes the two. Without a plan, a path with the form of an item's path, such as "m[2]", is taken as an item if the node "m" is live. In a
-// run that continued from a snapshot or a store, such a path is always taken as an item, because the map may have begun before the first event.
+// outermost reports whether the node of an event belongs to the outermost graph. A path such as "m[2]" may be the id of a node, or the path of an
+// item of the map "m". If there is a plan, it decides. Without a plan, outermost takes the path as an item if the node "m" is live. If the run
+// continued from a snapshot or a store, the map may have begun before the first event. Then outermost always takes the path as an item.
 func (s *state) outermost(e event.Event) bool {
 	id := path(e)
 	if id != e.Node {
@@ -221,7 +222,7 @@ func (s *state) outermost(e event.Event) bool {
 	return !is || s.total > 0 && s.live[of] == nil
 }
 
-// itemOf returns the path of the map and true if path may name an item. Otherwise it returns path and false.
+// If path may name an item, itemOf returns the path of the map, and true. Otherwise it returns path and false.
 func itemOf(path string) (of string, is bool) {
 	at := strings.LastIndexByte(path, '[')
 	if at < 0 || !strings.HasSuffix(path, "]") {
@@ -231,9 +232,9 @@ func itemOf(path string) (of string, is bool) {
 }
 
 // The method `around` returns the innermost running composite around the node of an event, or nil if none is known. Usually an earlier event has
-// reported the start of the composite. If the composite was running when the run continued, there is no such event, but the method `inherit` has put
-// the composite into s.live. When `inherit` reads the run, the composite may already have ended, although the event of its end is still to come.
-// If so, the method `around` makes the composite running again.
+// put the composite into s.live. If the composite began before the first event, the method `inherit` has put it there. But the composite may have
+// ended before the display read the run's past, while events from inside it are still to come. Then `inherit` has recorded the end of the
+// composite, and `around` changes its status back to running.
 func (s *state) around(e event.Event) *live {
 	for at := range enclosing(path(e)) {
 		if n := s.live[at]; n != nil {
@@ -246,8 +247,8 @@ func (s *state) around(e event.Event) *live {
 	return nil
 }
 
-// enclosing yields the possible paths of the composites around a node, the innermost first: for "m[2]/l#1/x" it yields "m[2]/l#1",
-// "m[2]/l", "m[2]" and "m".
+// enclosing yields the paths that composites around a node may have, the innermost first: for "m[2]/l#1/x" it yields "m[2]/l#1", "m[2]/l", "m[2]"
+// and "m".
 func enclosing(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for path != "" {
@@ -259,7 +260,8 @@ func enclosing(path string) iter.Seq[string] {
 	}
 }
 
-// fail records a failure. It replaces an earlier failure of the same node. It drops the failure if there are maxFailures others.
+// fail records a failure. The failure replaces an earlier failure of the same kind of the same node. Otherwise, if maxFailures are already
+// recorded, fail drops the new failure.
 func (s *state) fail(f failure) {
 	if i := slices.IndexFunc(s.failed, func(old failure) bool { return old.id == f.id && old.undo == f.undo }); i >= 0 {
 		s.failed[i] = f
@@ -268,7 +270,7 @@ func (s *state) fail(f failure) {
 	}
 }
 
-// The method `output` adds a text to the output of a node, if the node is live or being undone.
+// If a node is live or being undone, the method `output` adds a text to the node's output.
 func (s *state) output(path, text string) {
 	n, ok := s.live[path]
 	if undo, is := s.undoing[path]; is {
@@ -283,8 +285,8 @@ func (s *state) output(path, text string) {
 	n.output.write(text)
 }
 
-// become changes the status of a node. It adds the node to s.live if it is not there, and removes it if the status is terminal. If `counts` is true,
-// become also updates s.counts.
+// become changes the status of a node. If the node is not in s.live, become adds it. If the new status is terminal, become removes the node from
+// s.live. If `counts` is true, become also updates s.counts.
 func (s *state) become(path string, status kahn.Status, attempt int, at time.Time, counts bool) *live {
 	n, known := s.live[path]
 	if !known {
@@ -304,7 +306,7 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 		}
 		s.counts[status]++
 	}
-	if n.element != nil { // the element is in one of the two lists; the other list ignores Remove
+	if n.element != nil { // one of the two lists contains the element; the other list ignores Remove
 		s.running.Remove(n.element)
 		s.waiting.Remove(n.element)
 		n.element = nil
@@ -326,7 +328,7 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 	return n
 }
 
-// The type `past` describes what a run did before the first event.
+// The type `past` describes what a run has done before the display reads it.
 type past struct {
 	start time.Time
 	total int
@@ -342,8 +344,8 @@ type composite struct {
 	kahn.Inside
 }
 
-// The function `earlier` returns what a run has done so far, even if this is more than what the run did before the first event. It visits each node
-// once.
+// The function `earlier` returns what a run has done so far. The result may already include events that the display gets later. The function
+// visits each node once.
 func earlier(r *kahn.Run) (p past) {
 	p.start, p.waits = r.Started(), r.Waiting()
 	for n := range r.Nodes() {
@@ -356,7 +358,7 @@ func earlier(r *kahn.Run) (p past) {
 	return p
 }
 
-// If the node is a composite that has begun and not ended, look adds it and the composites inside it.
+// If n is a composite that has begun and not ended, look adds n. It then does the same for each node inside n.
 func (p *past) look(r *kahn.Run, n kahn.NodeResult) {
 	if n.Status != kahn.Running && n.Status != kahn.Suspended {
 		return
@@ -371,7 +373,7 @@ func (p *past) look(r *kahn.Run, n kahn.NodeResult) {
 	}
 }
 
-// inherit adds the past of the run. Later events may repeat parts of it.
+// inherit adds the past of the run to s. Later events may repeat parts of this past.
 func (s *state) inherit(p past) {
 	s.start, s.total = p.start, p.total
 	for _, n := range p.nodes {
@@ -388,7 +390,7 @@ func (s *state) inherit(p past) {
 		}
 		switch n.Compensation {
 		case kahn.CompensationRunning:
-			if n.Sub == nil { // while a composite is being undone, only the nodes inside are shown, once they have events
+			if n.Sub == nil { // a composite that is being undone is not shown; the nodes inside are shown once they have events
 				s.undoes(n.ID, 0, since)
 			}
 		case kahn.CompensationFailed:
@@ -420,7 +422,7 @@ func (s *state) finished() bool { return s.over }
 
 func (s *state) above(int, int) []row { return nil }
 
-// The function `first` returns the nodes that have been in a list for the longest time: at most the given number, from the front of the list.
+// The function `first` returns nodes from the front of a list, at most the given number. They have been in the list for the longest time.
 func first(list *list.List, most int) (nodes []*live) {
 	for el := list.Front(); el != nil && len(nodes) < most; el = el.Next() {
 		nodes = append(nodes, el.Value.(*live))
@@ -428,16 +430,16 @@ func first(list *list.List, most int) (nodes []*live) {
 	return nodes
 }
 
-// The variable `shown` lists the statuses that a summary counts. The most important come first, because a summary that is too long for its line loses
-// its end.
+// The variable `shown` lists the statuses that a summary counts. The most important statuses come first, because the end of a long summary may be
+// cut off.
 var shown = []kahn.Status{
 	kahn.Failed, kahn.Running, kahn.Retrying, kahn.Suspended, kahn.Aborted, kahn.Cancelled, kahn.Skipped,
 }
 
 var undoWords = map[kahn.Compensation]string{kahn.CompensationRunning: "compensating", kahn.CompensationDone: "compensated"}
 
-// The method `done` returns how many of the nodes have ended, as in "[12/40]". If the number of nodes is unknown when the run ends, all nodes count
-// as ended.
+// The method `done` returns how many of the nodes have ended, as in "[12/40]". If s.total is unknown when the run ends, all nodes count as ended,
+// and the run's last event contains their number.
 func (s *state) done() string {
 	if s.over && s.total == 0 {
 		return fmt.Sprintf("[%d/%[1]d]", s.ended.TotalSteps)
@@ -456,10 +458,10 @@ func (s *state) done() string {
 // The method `summary` returns the progress of the run, as in "[12/40] 1 failed 3 running".
 func (s *state) summary() string { return s.summarize("") }
 
-// summaryAt is the summary with the items of maps, as in "[1/3] 4200/10000 items (812/s, 7s left) 1 running".
+// summaryAt is like the method `summary`, but includes the items of maps, as in "[1/3] 4200/10000 items (812/s, 7s left) 1 running".
 func (s *state) summaryAt(now time.Time) string { return s.summarize(s.itemsText(now)) }
 
-// summarize returns the summary, with a text about items after the failures.
+// summarize returns the summary. It inserts the text about items after the number of failures.
 func (s *state) summarize(items string) string {
 	text := s.done()
 	sep := " "
@@ -523,13 +525,14 @@ func describe(e event.NodeEnd) string {
 	return text
 }
 
-// causeless returns errorText without the cause, since the caller writes the cause before the text. The text of a panic begins with its cause.
+// causeless returns the text of an error without the cause. The text of a panic begins with the cause, but the caller has already written the
+// cause.
 func causeless(cause kahn.CauseKind, err error) string {
 	return strings.TrimPrefix(errorText(err), cause.String()+": ")
 }
 
-// errorText returns the text of a step's error, without the name of the node. It renders the error through a NodeError, which shortens a long text
-// and recovers from panics of the Error method.
+// errorText returns the text of a step's error, without the name of the node. A NodeError renders the text: it shortens a long text, and recovers
+// if the method Error of the step's error panics.
 func errorText(err error) string {
 	if own, ok := err.(*kahn.NodeError); ok {
 		err = own.Err

@@ -3,15 +3,15 @@ package progress
 import "strings"
 
 const (
-	tailLines = 10  // the number of lines that are kept for a node
-	tailBytes = 400 // the number of bytes that are kept of a line
+	tailLines = 10  // the maximum number of lines that are kept for a node
+	tailBytes = 400 // the maximum number of bytes that are kept of a line
 )
 
 // tail keeps the last lines that an attempt logged or emitted. The zero value is empty.
 type tail struct {
 	lines []string // the oldest first
 	part  string   // a line that has not ended
-	full  bool     // whether `part` has reached its maximum size; further text of the line is dropped
+	full  bool     // whether `part` was cut to tailBytes; if so, further text of the line is dropped
 }
 
 // The method `write` adds a text, which need not end with a newline.
@@ -41,7 +41,7 @@ func (t *tail) end() {
 	t.lines = append(t.lines, line)
 }
 
-// The method `last` returns the last lines that are not empty, at most the given number. An unfinished line counts as a line.
+// The method `last` returns the last lines that are not blank, at most the given number. An unfinished line counts as a line.
 func (t *tail) last(most int) (lines []string) {
 	if t == nil {
 		return nil

@@ -12,11 +12,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// The function `clean` returns a text that is safe to show on one line of a terminal.
+// The function `clean` changes a text so that a terminal can safely show it on one line.
 func clean(text string) string { return foreign.Line(text, math.MaxInt) }
 
-// The function `fit` shortens a text that is wider than the given number of columns: it cuts between grapheme clusters and adds "…". The text must
-// come from the function `clean`.
+// If a text is wider than the given number of columns, the function `fit` shortens the text: it cuts between grapheme clusters and adds "…". The
+// text must be a result of the function `clean`.
 func fit(text string, columns int) string {
 	if uniseg.StringWidth(text) <= columns {
 		return text
@@ -74,7 +74,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// The function `cut` cuts a text to a number of bytes, between characters.
+// The function `cut` shortens a text to at most the given number of bytes. It cuts between characters.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -5,19 +5,19 @@ import (
 	"iter"
 )
 
-// Computed is a value that a function computes from signals and other computeds. The function is called when the computed is read for the first
-// time, and when it is read after a change of a value that the function has read. A computed that no effect reads, directly or through other
-// computeds, has no subscriptions. The function must depend only on values that it reads with its Reader, and must not have side effects.
+// Computed is a value that a function computes from signals and other computeds. A read of the computed calls the function if it is the first
+// read, or if a value that the function has read has changed since the last call. A computed has no subscriptions unless an effect reads it,
+// directly or through other computeds. The function must depend only on values that it reads with its Reader, and must not have side effects.
 //
-// If the function panics, the panic becomes the computed's error. The error remains until a change of a value that the function has read. The error
-// matches [ErrCycle] if the computed depends on itself.
+// If the function panics, the panic becomes the computed's error. The error remains until a value that the function has read changes. If the
+// computed depends on itself, the error matches [ErrCycle].
 type Computed[T any] struct {
 	node
 	f     func(Reader) T
 	equal func(a, b T) bool
 	value T
 	err   error
-	cell  cell[outcomeOf[T]] // the outcome of the last Load, which later calls of Load return until the scope changes
+	cell  cell[outcomeOf[T]] // the outcome of the last Load; until the scope changes, later calls of Load return it too
 }
 
 type outcomeOf[T any] struct {
@@ -26,12 +26,14 @@ type outcomeOf[T any] struct {
 	version uint64
 }
 
-// NewComputed returns a computed. If the function returns a value that is == to the previous one, the dependents of the computed do not run.
+// NewComputed returns a computed. A result of f that is == to the previous result counts as unchanged, so dependents of the computed do not run
+// because of it.
 func NewComputed[T comparable](sc *Scope, f func(Reader) T) *Computed[T] {
 	return NewComputedFunc(sc, f, func(a, b T) bool { return a == b })
 }
 
-// NewComputedFunc returns a computed that compares values with the function `equal` instead of ==. The function `equal` is called as a part of f.
+// NewComputedFunc returns a computed that compares values with the function `equal` instead of ==. Calls of `equal` count as a part of f: a panic
+// of `equal` becomes the computed's error.
 func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool) *Computed[T] {
 	c := &Computed[T]{f: f, equal: equal}
 	c.scope, c.computed = sc, c
@@ -39,9 +41,9 @@ func NewComputedFunc[T any](sc *Scope, f func(Reader) T, equal func(a, b T) bool
 	return c
 }
 
-// Load returns the value or the error. It is for code outside callbacks. If the scope has changed since the last Load, Load takes the lock. In a
-// callback of the scope such a Load would wait for its own goroutine, so it returns an error that matches [ErrTracker]. In a disposed scope Load does
-// not call the function. It returns the last value or error, or [ErrDisposed] if there is none.
+// Load returns the value or the error. Load is for code outside callbacks. If the scope has changed since the last Load, Load takes the lock. In a
+// callback of the scope, Load would then wait for its own goroutine, so it returns an error that matches [ErrTracker]. In a disposed scope, Load
+// does not call the function. It then returns the last value or error, or [ErrDisposed] if there is none.
 func (c *Computed[T]) Load() (T, error) {
 	x, _, err := c.load()
 	return x, err
@@ -57,7 +59,7 @@ func (c *Computed[T]) load() (T, uint64, error) {
 
 func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 	sc := c.scope
-	var ignored error // the errors of effects that run during Load; Load does not return them, because other calls caused the effects
+	var ignored error // the errors of effects that run during Load; Load does not return these errors, because other calls caused the effects to run
 	if err := sc.lock(); err != nil {
 		return x, 0, err
 	}
@@ -76,7 +78,7 @@ func (c *Computed[T]) loadSlow() (x T, version uint64, err error) {
 }
 
 // Get returns the value and makes it a dependency of the callback. If the computed has an error, Get panics with this error. Unless the callback
-// recovers, the error becomes the callback's own error. See Try.
+// recovers, the callback fails with the same error. See Try.
 func (c *Computed[T]) Get(r Reader) T {
 	c.read(r)
 	if c.err != nil {
@@ -110,7 +112,7 @@ func (c *Computed[T]) Peek(r Reader) T {
 	return c.value
 }
 
-// pull refreshes the computed, unless the scope was disposed of. It panics if the computed depends on itself.
+// pull refreshes the computed, unless the scope was disposed of. If the computed depends on itself, pull panics.
 func (c *Computed[T]) pull() {
 	if c.flags&flagRunning != 0 {
 		panic(&misuse{ErrCycle, "a computed depends on itself"})
@@ -155,7 +157,7 @@ func (c *Computed[T]) Changes(ctx context.Context) iter.Seq[T] {
 	return changes(ctx, &c.node, c.load)
 }
 
-// Subscribe is like [Value.Subscribe]. While the computed has an error, the effect has the same error, and f is not called.
+// Subscribe is like [Value.Subscribe]. If the effect runs while the computed has an error, the run fails with this error, and f is not called.
 func (c *Computed[T]) Subscribe(in Owner, f func(w Writer, v T)) (*Effect, error) {
 	return NewEffect(in, func(w Writer) {
 		x := c.Get(w)

@@ -2,34 +2,35 @@ package reactive
 
 import "github.com/seed-c794f7ef/kahn/internal/foreign"
 
-// node is the common part of signals, computeds and effects: a vertex of the dependency graph. A computed has links to its sources, the nodes
-// that it reads. The sources have links to the computed only while the computed is observed: while an effect reads it, directly or through other
-// computeds. So an unobserved computed has no subscription and can be garbage-collected.
+// node is the common part of signals, computeds and effects: a vertex of the dependency graph. The nodes that a computed reads are its sources.
+// The computed always has links to its sources. A computed is observed while an effect reads it, directly or through other computeds. Only an
+// observed computed is subscribed to its sources: they have links to it. So an unobserved computed can be garbage-collected, even if its sources
+// remain.
 //
-// The fields that a change accesses in every node come first, so that they fit into one cache line.
+// A change accesses the first fields of every node that it affects. These fields fit into one cache line.
 type node struct {
 	scope   *Scope
 	flags   nodeFlags
 	mute    int32  // > 0 while reads are not tracked
-	version uint64 // when the value last changed, by the scope's clock
+	version uint64 // the time of the value's last change, by the scope's clock
 	seen    uint64 // the number of the last evaluation that read the node
 	subs    *link  // the nodes to notify, in the order of subscription
 	deps    *link  // the nodes that the last evaluation read, in the order of first use
-	lastDep *link  // during an evaluation: the last node that was read; the links after it come from the previous evaluation
+	lastDep *link  // during an evaluation: the link to the node that was first read last; later links are from the previous evaluation
 	eval    uint64 // the number of the node's last evaluation
 
-	// At most one of these two fields is set. Signals and batches have neither.
+	// At most one of these two fields is set. For signals and batches both are nil.
 	computed evaluator
 	effect   *Effect
 
-	valid   uint64 // for an unobserved computed: the scope's clock when the computed was last known to be up to date
+	valid   uint64 // for an unobserved computed: the last time, by the scope's clock, at which the computed was known to be up to date
 	lastSub *link
 	watch   *watchHooks // for a signal; may be nil
 }
 
 // evaluator is a Computed of any type.
 type evaluator interface {
-	evaluate()      // calls the function, and does not recover from its panic
+	evaluate()      // calls the function; if the function panics, evaluate panics too
 	fail(err error) // makes err the outcome
 }
 
@@ -37,7 +38,7 @@ type nodeFlags uint8
 
 const (
 	flagRunning   nodeFlags = 1 << iota // the callback is on the stack
-	flagNotified                        // a source may have changed, and the node's dependents were notified
+	flagNotified                        // a source may have changed; the node's dependents have been notified
 	flagValue                           // a computed has an up-to-date value or error
 	flagHooked                          // the node is in Scope.hooks
 	flagTorn                            // the effect was disposed of
@@ -46,8 +47,8 @@ const (
 	flagRewritten                       // the signal was written more than once since the last commit
 )
 
-// link is one dependency. Every link is in the deps of its target. While the target is observed, the link is also in the subs of its source. The next
-// evaluation of the target reuses the links.
+// link is one dependency: the target has read the source. Every link is in the deps of its target. While the target is an effect or an observed
+// computed, the link is also in the subs of its source. The next evaluation of the target reuses the link.
 type link struct {
 	source, target   *node
 	version          uint64 // the version of the source when the target read it
@@ -71,7 +72,7 @@ func (n *node) begin() (outer *node) {
 	return outer
 }
 
-// The method `end` reverses begin, and drops the dependencies that the callback has not read in this evaluation.
+// The method `end` makes `outer` the running callback again, and drops the dependencies that n has not read in this evaluation.
 func (n *node) end(outer *node) {
 	n.scope.active = outer
 	n.flags &^= flagRunning
@@ -80,7 +81,7 @@ func (n *node) end(outer *node) {
 	}
 }
 
-// shorten drops the dependencies that follow the last dependency that was read.
+// shorten drops the dependencies after n.lastDep, the last dependency of this evaluation.
 func (n *node) shorten() {
 	rest := n.deps
 	if n.lastDep != nil {
@@ -93,7 +94,8 @@ func (n *node) shorten() {
 	}
 }
 
-// The method `call` runs f as a callback of n, with n's writer and without tracking. It returns a panic of f as an error.
+// The method `call` runs f as a callback of n, with n's Writer. Values that f reads do not become dependencies. If f panics, `call` returns the
+// panic as an error.
 func (n *node) call(f func(Writer)) (err error) {
 	sc := n.scope
 	outer, running := sc.active, n.flags&flagRunning
@@ -140,8 +142,8 @@ func (sc *Scope) track(source *node) {
 	}
 }
 
-// attach subscribes a target to its source. If the source is a computed that had no subscriber before, attach also subscribes this computed to its
-// sources, and so on.
+// attach subscribes the target of l to its source. If the source is a computed that had no subscriber before, attach also subscribes this computed
+// to its own sources, and so on.
 func (sc *Scope) attach(l *link) {
 	work := sc.work
 	for {
@@ -165,7 +167,7 @@ func (sc *Scope) attach(l *link) {
 	sc.work = work
 }
 
-// detach reverses attach. It does nothing for a link that is not attached.
+// detach reverses attach. If l is not attached, detach does nothing.
 func (sc *Scope) detach(l *link) {
 	if !l.attached {
 		return
@@ -217,7 +219,8 @@ func (sc *Scope) hook(n *node) {
 	}
 }
 
-// notify marks every node that depends on n as possibly out of date, each node once, and queues the effects among them.
+// notify finds the effects and the observed computeds that depend on n, directly or through other computeds. It marks each of them once as
+// possibly out of date, and queues the effects.
 func (sc *Scope) notify(n *node) {
 	l := n.subs
 	if l == nil {
@@ -230,7 +233,7 @@ func (sc *Scope) notify(n *node) {
 			t.flags |= flagNotified
 			if t.effect != nil {
 				sc.queue = append(sc.queue, t.effect)
-			} else { // the target is a computed, which subscribes to its sources only while it has subscribers itself
+			} else { // the target is a computed; it is subscribed to its source, so it has subscribers itself
 				work = appendLink(work, next)
 				next = t.subs
 			}
@@ -248,7 +251,7 @@ func (sc *Scope) notify(n *node) {
 	}
 }
 
-// The method `fresh` reports whether a computed is certainly up to date. It does not look at the dependencies of the computed.
+// The method `fresh` reports whether a computed is certainly up to date, without looking at the dependencies of the computed.
 func (n *node) fresh() bool {
 	if n.subs != nil {
 		return n.flags&(flagValue|flagNotified) == flagValue
@@ -256,14 +259,15 @@ func (n *node) fresh() bool {
 	return n.flags&flagValue != 0 && n.valid == n.scope.clock
 }
 
-// The type `check` is an entry of the stack of `refresh`: a computed that is being checked, and the dependency that must be refreshed first.
+// The type `check` is an entry of the stack of `refresh`: a computed n, and the dependency that must be refreshed before the check of n continues.
 type check struct {
 	n  *node
 	at *link
 }
 
-// refresh brings the outcome of a computed up to date. It refreshes the computed's dependencies in the order of use, and evaluates the computed
-// if one of them has changed. It recurses only through user code that reads a node for the first time.
+// refresh brings the outcome of a computed up to date. It refreshes the computed's dependencies in the order of use until it finds one that has
+// changed. If there is one, refresh evaluates the computed. The only recursion is through user code: if the function of a computed reads another
+// computed that is out of date, this read calls refresh.
 func (n *node) refresh() {
 	if n.fresh() {
 		return
@@ -275,7 +279,7 @@ func (n *node) refresh() {
 		if failed == nil {
 			return
 		}
-		if failed.flags&flagValue == 0 { // recover returned nil, since panic(nil) was called under GODEBUG=panicnil=1
+		if failed.flags&flagValue == 0 { // recover returned nil because the function called panic(nil) under GODEBUG=panicnil=1
 			failed.computed.fail(foreign.NewPanicError(nil))
 		}
 		if len(sc.stack) == base {
@@ -285,8 +289,9 @@ func (n *node) refresh() {
 	}
 }
 
-// climb is the part of refresh that starts at dependency l of n. If the function of a computed panics, climb makes the panic the error of this
-// computed, and returns early with the computed. If the function calls runtime.Goexit, the computed has no value.
+// climb is the part of refresh that checks n, beginning at its dependency l, and then the computeds on the stack above `base`. If the function of
+// a computed panics, the panic becomes the error of this computed, and climb returns early with this computed. If the function calls
+// runtime.Goexit, the computed has neither a value nor an error.
 func (sc *Scope) climb(base int, n *node, l *link) (failed *node) {
 	outer := sc.active
 	defer func() {

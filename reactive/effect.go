@@ -7,33 +7,33 @@ import (
 	"sync/atomic"
 )
 
-// Effect is a callback that runs at once, and again whenever a value that it has read changes.
+// Effect is a callback that runs when it is created, and again when a value that it has read has changed.
 type Effect struct {
 	node
 	f        func(Writer)
 	wake     chan struct{} // wakes the goroutine that waits for a value; nil if the effect has a function
 	cleanups []func(Writer)
 	doomed   atomic.Bool // Dispose was called
-	flush    uint64      // the number of the last flush in which the effect ran
-	reruns   int         // the number of runs of the effect in that flush
+	flush    uint64      // the number of the last flush in which the effect ran again
+	reruns   int         // how often the effect ran again in that flush
 
 	parent     *Effect // the effect in whose run this effect was created, or the scope's root
 	lastChild  *Effect
 	prev, next *Effect // the neighbours of the effect among its parent's children
 }
 
-// NewEffect runs f at once, and again after every change of a value that the last run of f has read with its Writer. f runs once for each batch,
-// with all values up to date. The writes of one run of f are a batch. Effects run in no particular order, but an effect runs before the effects
+// NewEffect runs f at once. f runs again if a value that its last run got with its Writer has changed. f runs at most once for each batch, with
+// all values up to date. The writes of one run of f are a batch. The order of effects is undefined, except that an effect runs before the effects
 // that were created in it.
 //
-// An effect that is created with the Writer of another effect belongs to that effect, which is its owner. The new effect is disposed of before its
-// owner runs again, and when its owner is disposed of. The effects of one owner are disposed of in reverse order of creation. Values that the new
-// effect reads are not dependencies of its owner. An effect that is created in a cleanup is disposed of when the cleanup has returned. NewEffect
-// returns [ErrDisposed] in a disposed scope, and while the owner is being disposed of.
+// If an effect is created with the Writer of another effect, the other effect is its owner. The new effect is disposed of before the owner runs
+// again, and when the owner is disposed of. The effects of one owner are disposed of in reverse order of creation. Values that the new effect
+// reads do not become dependencies of the owner. If an effect is created in a cleanup, it is disposed of when the cleanup has returned. NewEffect
+// returns [ErrDisposed] if the scope has been disposed of. It also does so while the owner is being disposed of, and after that.
 //
-// If the first run panics, there is no effect: NewEffect returns nil and a [*PanicError]. The first run may cause other effects to run. If NewEffect
-// is called outside callbacks, its error includes their errors. If a later run panics, the call that caused the run returns the panic, and the effect
-// remains. A panic in a cleanup disposes of the effect.
+// If the first run panics, NewEffect returns a nil Effect and the panic as an error. The first run may cause other effects to run. Outside
+// callbacks, the error of NewEffect includes the errors of these effects. If a later run panics, the call that caused the run returns the panic,
+// and the effect remains. If a cleanup panics, the effect is disposed of.
 func NewEffect(in Owner, f func(Writer)) (e *Effect, err error) {
 	sc, at := in.place()
 	if at != nil {
@@ -70,7 +70,7 @@ func (sc *Scope) newEffect(owner *Effect, f func(Writer)) (*Effect, error) {
 	return e, nil
 }
 
-// adopt makes the effect the last child of its owner, or of the root.
+// adopt makes e the last child of owner or, if owner is nil, of the scope's root.
 func (e *Effect) adopt(sc *Scope, owner *Effect) {
 	e.scope, e.effect = sc, e
 	if e.parent = owner; owner == nil {
@@ -83,8 +83,8 @@ func (e *Effect) adopt(sc *Scope, owner *Effect) {
 	e.parent.lastChild = e
 }
 
-// Dispose ends the effect: its cleanups are called, and f never runs again. Dispose may be called from anywhere, any number of times. It does not
-// wait for callbacks: if a callback of the scope is running, the cleanups are called after this callback.
+// Dispose ends the effect: its cleanups are called, and f never runs again. Dispose may be called from anywhere, any number of times. Dispose does
+// not wait for callbacks. If a callback of the scope is running, the cleanups are called after this callback.
 func (e *Effect) Dispose() {
 	if !e.doomed.Load() {
 		e.doom()
@@ -92,7 +92,7 @@ func (e *Effect) Dispose() {
 	}
 }
 
-// The method `doom` marks the effect, so that the holder of the lock tears it down.
+// The method `doom` marks the effect, and requests that a holder of the lock disposes of it.
 func (e *Effect) doom() {
 	sc := e.scope
 	e.doomed.Store(true)
@@ -102,8 +102,8 @@ func (e *Effect) doom() {
 	sc.asked.Store(true)
 }
 
-// tearDown disposes of the effect and of the effects that it owns. If a cleanup calls Goexit, the effect stays in its owner's list, and the next
-// call continues where this call stopped.
+// tearDown disposes of e and of the effects that e owns. If a cleanup calls Goexit, e stays in its owner's list, and the next call of tearDown
+// calls the remaining cleanups.
 func (e *Effect) tearDown() {
 	if e.flags&flagTorn == 0 {
 		e.flags |= flagTorn
@@ -142,8 +142,8 @@ func (e *Effect) dropChildren() {
 	}
 }
 
-// The method `clear` disposes of the effects that were created in the last run, calls the cleanups, and disposes of the effects that were created in
-// the cleanups. It reports whether a cleanup failed.
+// The method `clear` disposes of the effects that the last run of e created, and calls the cleanups. After each cleanup it disposes of the effects
+// that the cleanup created. It reports whether a cleanup failed.
 func (e *Effect) clear() (failed bool) {
 	e.dropChildren()
 	for left := len(e.cleanups) + maxRounds; len(e.cleanups) > 0; left-- {
@@ -166,7 +166,8 @@ func (e *Effect) clear() (failed bool) {
 	return failed
 }
 
-// cleanUp calls a cleanup and returns its panic as an error. If the cleanup calls Goexit, the next holder of the lock disposes of the effect.
+// cleanUp calls a cleanup. If the cleanup panics, cleanUp returns the panic as an error. If the cleanup calls Goexit, the effect is disposed of
+// later: see `doom`.
 func (e *Effect) cleanUp(f func(Writer)) error {
 	returned := false
 	defer func() {
@@ -179,7 +180,8 @@ func (e *Effect) cleanUp(f func(Writer)) error {
 	return err
 }
 
-// oldestQueued returns the outermost queued effect among e's owners, or e if none of them is queued.
+// oldestQueued looks for queued effects among e's owner, the owner's owner, and so on. It returns the outermost of them, or e if none of them is
+// queued.
 func (e *Effect) oldestQueued() *Effect {
 	oldest := e
 	for p := e.parent; p != nil; p = p.parent {
@@ -190,7 +192,8 @@ func (e *Effect) oldestQueued() *Effect {
 	return oldest
 }
 
-// rerun runs a notified effect if a value that it has read has changed. If the effect has no function, rerun only wakes the waiting goroutine.
+// rerun runs a notified effect again if a value that the effect has read has changed. If the effect has no function, rerun instead wakes the
+// goroutine that waits for a value.
 func (e *Effect) rerun() {
 	if e.flags&flagNotified == 0 {
 		return
@@ -240,7 +243,7 @@ func (e *Effect) outdated() bool {
 	return false
 }
 
-// The method `run` calls the effect's function for the first time and returns its panic as an error.
+// The method `run` calls the effect's function for the first time. If the function panics, `run` returns the panic as an error.
 func (e *Effect) run() (err error) {
 	ok := false
 	outer := e.begin()
@@ -255,7 +258,8 @@ func (e *Effect) run() (err error) {
 	return nil
 }
 
-// abort ends a run of f that did not return, and calls the effect's cleanups at once.
+// abort is called if a run of f has panicked or called Goexit. It ends the run and calls the effect's cleanups. If v is a panic value, abort
+// returns it as an error.
 func (e *Effect) abort(v any, outer *node) (err error) {
 	if v != nil {
 		err = caught(v)
@@ -272,7 +276,7 @@ func (e *Effect) wakeUp() {
 	}
 }
 
-// listen returns an effect that sends to its wake channel whenever n may have changed. The channel has room for one message.
+// listen returns an effect without a function. When n may have changed, the effect sends to its channel `wake`, which has room for one message.
 func listen(n *node) (*Effect, error) {
 	sc := n.scope
 	e := &Effect{wake: make(chan struct{}, 1)}
@@ -307,7 +311,7 @@ func wait[T any](ctx context.Context, n *node, load func() (T, uint64, error), p
 	}
 	defer e.Dispose()
 	for {
-		// This line comes before the call of load: if `disposed` is true, the value that load returns no longer changes.
+		// This line must come before the call of load. Then, if `disposed` is true, the value that load returns is the last one.
 		disposed := n.scope.disposed.Load()
 		if x, _, err = load(); err != nil || predicate(x) {
 			return x, err

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// patience is how long a call in a callback waits for a lock that its own goroutine may hold.
+// patience is the time for which a call in a callback waits for a lock, since its own goroutine may hold this lock.
 const patience = 100 * time.Millisecond
 
-// The method `lock` takes the scope's lock for a call from outside callbacks. In a callback of the same scope such a call would wait for its own
-// goroutine, so lock returns an error instead. Go does not report which goroutine holds a lock. So lock returns the error if the caller's stack shows
-// a callback of any scope, and the lock does not become free in the time `patience`. A lock that another goroutine holds usually becomes free in this
-// time.
+// The method `lock` takes the scope's lock for a call from outside callbacks. In a callback of the same scope, the call would wait for its own
+// goroutine forever, so lock returns an error instead. But Go does not report which goroutine holds a lock. Therefore, if the caller's stack shows
+// a callback of any scope, lock waits for at most the time `patience`, and then returns the error. If another goroutine holds the lock, the lock
+// usually becomes free in this time.
 func (sc *Scope) lock() error {
 	if sc.mu.TryLock() {
 		return nil
@@ -32,8 +32,8 @@ func (sc *Scope) lock() error {
 		"Set instead of Store, and the Writer instead of the scope", ErrTracker)
 }
 
-// inCallback reports whether the goroutine is in a callback of a scope. inCallback examines the stack: in a callback, this package has called a
-// function of another package, which has called this package.
+// inCallback reports whether the goroutine is in a callback of any scope. It examines the stack. In a callback, the stack shows that this package
+// called a function of another package, and that this function called this package.
 func inCallback() bool {
 	var (
 		pcs     [64]uintptr

@@ -14,11 +14,11 @@ import (
 //
 // A Scope has one lock. The goroutine that runs a callback of the scope holds this lock. A callback gets a tracker: a [Reader] or a [Writer]. The
 // tracker proves that the caller holds the lock. So a method with a tracker as its argument does not take the lock, and always sees the newest
-// values. Methods without a tracker are for code outside callbacks. Of these, Store, Batch(scope, ...), NewEffect(scope, ...), Subscribe, Wait,
-// Changes, and Load of an outdated computed take the lock. In a callback of the scope these methods return an error that matches [ErrTracker].
-// Changes returns no error, and yields no values there. Dispose never waits, and neither does Load of a signal. Callbacks run on the goroutine that
-// caused the change, one at a time. A panic in a callback becomes an error. A callback may call runtime.Goexit, which ends the goroutine and leaves
-// the scope usable. Callbacks should be short, since other goroutines wait for them.
+// values. Store, Wait and Changes are for code outside callbacks; so are Batch, NewEffect and Subscribe if their argument is the scope. All of these
+// take the lock. Load of a computed takes the lock if the scope has changed. In a callback of the scope a call that takes the lock returns an error
+// that matches [ErrTracker]; Changes yields no values there. Dispose, and Load of a signal, never wait for the lock. Callbacks run on the goroutine
+// that caused the change, one at a time. A panic in a callback becomes an error. A callback may call runtime.Goexit, which ends the goroutine and
+// leaves the scope usable. Callbacks should be short, since other goroutines wait for them.
 type Scope struct {
 	mu        sync.Mutex    // guards the fields below, and all nodes
 	clock     uint64        // advances with every change of a signal; versions are values of the clock
@@ -26,7 +26,7 @@ type Scope struct {
 	committed atomic.Uint64 // a copy of done, which Load reads without the lock
 
 	active  *node        // the innermost node whose callback runs
-	evals   uint64       // the number of callbacks that have begun
+	evals   uint64       // the number of runs of computeds and effects that have begun
 	batch   node         // the tracker of batches
 	written []revertible // signals written more than once since the last commit
 
@@ -48,16 +48,16 @@ type Scope struct {
 
 	askMu  sync.Mutex // guards the fields below; no other lock is taken while it is held
 	doomed []*Effect  // effects to dispose of
-	late   []error    // errors that no call could return
-	lost   int        // the number of errors that were dropped, since late was full
+	late   []error    // errors that Err will return
+	lost   int        // the number of errors that were dropped because late was full
 
-	feed func() // set by a Source; publishes changes and handles the scope's disposal; may be nil
+	feed func() // publishes the changes of a Source; nil for a scope without a Source
 }
 
 const (
-	maxRounds = 100     // the number of times that an effect may run if effects keep causing each other to run
-	maxChain  = 1 << 20 // the number of successive rounds if effects keep creating effects
-	maxLate   = 16      // the number of errors that are kept for Err
+	maxRounds = 100     // how often one effect may run before the queue is empty
+	maxChain  = 1 << 20 // how many rounds may follow each other before the queue is empty; effects may keep creating effects
+	maxLate   = 16      // how many errors the scope keeps for Err
 )
 
 // Errors of this package.
@@ -68,12 +68,12 @@ var (
 	ErrEffectLoop = errors.New("effects do not come to rest")
 	// ErrDisposed is returned if the scope or the effect has been disposed of.
 	ErrDisposed = errors.New("disposed")
-	// ErrTracker is returned if a tracker was used in one of three wrong ways: after its callback had returned, for a signal of another scope, or for
-	// a write in a computed. It is also returned if a callback calls a function that is only for code outside callbacks.
+	// ErrTracker is returned if a callback breaks one of these rules: use a tracker only while its callback runs, and only for its own scope; do not
+	// write in a computed; do not register a cleanup in a batch; do not call a function that takes the scope's lock.
 	ErrTracker = errors.New("tracker misused")
 )
 
-// misuse is the panic value of this package if a callback breaks a rule. It becomes the callback's error.
+// misuse is the value with which this package panics if a callback breaks a rule. It becomes the callback's error.
 type misuse struct {
 	kind error
 	text string
@@ -97,8 +97,9 @@ type Reader interface {
 type Writer interface {
 	Reader
 	Owner
-	// OnCleanup registers f to be called before the effect runs again, and when the effect is disposed of. Cleanups are called in reverse order.
-	// If a run panics, its cleanups are called at once. Only effects have cleanups: in a batch OnCleanup panics.
+	// OnCleanup registers the cleanup f. The function f is called once: before the effect runs again, or when the effect is disposed of. The
+	// cleanups of an effect are called in reverse order. If a run panics, its cleanups are called at once. Only effects have cleanups: in a batch
+	// OnCleanup panics.
 	OnCleanup(f func(Writer))
 }
 
@@ -144,8 +145,8 @@ func (sc *Scope) proveOuter(t Reader) {
 	}
 }
 
-// proveWriting is like prove, but for writes. It also panics if the innermost running callback belongs to a computed. A computed must not write, even
-// if it uses the Writer of the effect or batch that reads the computed.
+// proveWriting is like prove, but for writes. It also panics if the innermost running callback belongs to a computed. A computed must not write, not
+// even with the Writer of the effect or batch that reads the computed.
 func (sc *Scope) proveWriting(t Writer) {
 	if w, ok := t.(*writeTracker); ok && (*node)(w) == sc.active {
 		return
@@ -156,11 +157,11 @@ func (sc *Scope) proveWriting(t Writer) {
 	}
 }
 
-// Batch calls f. After f has returned, the effects that depend on its writes run, once each. If `in` is the Writer of a callback, the batch is
-// part of that callback's batch: effects run when the outermost batch ends. Until f has returned, Load on other goroutines sees none of the
-// batch's writes, and afterwards it sees all of them. A value that is the same at the end of the batch as before the batch counts as unchanged.
+// Batch calls f. Then each effect that depends on a changed value runs once. If `in` is the Writer of a callback, the batch is part of that
+// callback's batch: effects run when the outermost batch ends. Until the outermost batch ends, Load sees none of its writes; afterwards Load sees
+// all of them. If a value is the same before and after the batch, it counts as unchanged.
 //
-// The error joins the panic of f, if there was one, and the panics of the effects that ran. Batch keeps the writes of f even if f panics. A nested
+// The error joins the panic of f, if f panicked, and the errors of the effects that ran. Batch keeps the writes of f even if f panics. A nested
 // Batch returns nil, and does not recover from panics.
 func Batch(in Owner, f func(Writer)) (err error) {
 	sc, at := in.place()
@@ -188,17 +189,17 @@ func Untracked[R Reader](r R, f func(R)) {
 	f(r)
 }
 
-// Dispose ends every effect, subscription, Wait and Changes of the scope, and calls the cleanups of the effects. After that no callback runs, and
-// signals keep their last values. Dispose may be called from anywhere, any number of times. Dispose does not wait for a running callback. In a
-// callback, a call of Dispose takes effect when the callback has returned.
+// Dispose ends every effect, subscription, Wait and Changes of the scope, and calls the cleanups of the effects. Afterwards no effect runs, and no
+// computed calls its function. Signals can still be read and set. Dispose may be called from anywhere, any number of times. Dispose does not wait
+// for a running callback. In a callback, a call of Dispose takes effect when the callback has returned.
 func (sc *Scope) Dispose() {
 	sc.disposed.Store(true)
 	sc.asked.Store(true)
 	sc.serve()
 }
 
-// Err returns the errors that no other call could return, and removes them. These are errors of effects that ran because of a [Source], and of
-// cleanups after a Dispose. The scope keeps the first 16 errors and counts the others.
+// Err returns the errors that no other call returns, and removes them from the scope. Examples are the error of an effect that ran after a change of
+// a [Source], and the error of a cleanup that ran after a Dispose. The scope keeps the first 16 errors and counts the others.
 func (sc *Scope) Err() error {
 	sc.askMu.Lock()
 	defer sc.askMu.Unlock()
@@ -276,14 +277,14 @@ func (sc *Scope) flush() {
 	}
 }
 
-// The method `run` does the work of flush until an effect panics or calls Goexit. If an effect panics, flush calls run again, so run needs only one
-// deferred function for all effects. After runtime.Goexit in an effect the remaining effects still run.
+// The method `run` does the work of flush until an effect panics or calls runtime.Goexit. After a panic, flush calls run again. So one deferred
+// function is enough for all effects. After runtime.Goexit, the deferred function runs the remaining effects.
 func (sc *Scope) run() (done bool) {
 	defer func() {
 		if done {
 			return
 		}
-		goexit := true // whether runtime.Goexit was called, in the callback or in a cleanup below; a panic of the callback makes it false
+		goexit := true // false if the callback panicked; but it stays true if a cleanup that abort calls ends the goroutine by runtime.Goexit
 		defer func() {
 			if goexit {
 				sc.flush()
@@ -346,7 +347,7 @@ func (sc *Scope) rest() {
 	sc.flushes++
 }
 
-// giveUp clears a queue of effects that would never become empty, and records an error.
+// giveUp removes all effects from the queue, and records an error. Otherwise the effects would refill the queue forever.
 func (sc *Scope) giveUp() {
 	for _, e := range sc.queue[sc.head:] {
 		e.flags &^= flagNotified
@@ -356,7 +357,7 @@ func (sc *Scope) giveUp() {
 	sc.rest()
 }
 
-// takeOrders disposes of effects whose Dispose was called, and lets the source publish its changes.
+// takeOrders disposes of the doomed effects, or of all effects if the scope's Dispose was called. Then it lets the source publish its changes.
 func (sc *Scope) takeOrders() {
 	sc.asked.Store(false)
 	sc.askMu.Lock()
@@ -419,11 +420,11 @@ func (sc *Scope) callHooks() {
 	}
 }
 
-// PanicError is the error of a callback that has panicked. Value is the panic value, and Stack is the stack of its goroutine, as
-// runtime/debug.Stack returns it. If Value is an error, Unwrap returns it.
+// PanicError is the error of a callback that has panicked. Value is the panic value. Stack is the stack of the goroutine that panicked, in the form
+// of runtime/debug.Stack. If Value is an error, Unwrap returns it.
 type PanicError = foreign.PanicError
 
-// The function `caught` turns a panic value into an error. A panic that passes through several callbacks is wrapped once.
+// The function `caught` turns a panic value into an error. If a panic passes through several callbacks, only the innermost wraps it.
 func caught(v any) error {
 	switch v := v.(type) {
 	case *PanicError:

@@ -21,7 +21,7 @@ type Signal[T any] struct {
 	Value[T]
 }
 
-// NewSignal returns a signal with the value v. Writing a value that equals the current one by == changes nothing.
+// NewSignal returns a signal with the value v. A write changes nothing if the new value is == to the current value.
 func NewSignal[T comparable](sc *Scope, v T) *Signal[T] {
 	return NewSignalFunc(sc, v, func(a, b T) bool { return a == b })
 }
@@ -39,7 +39,7 @@ func (v *Value[T]) init(sc *Scope, x T, equal func(a, b T) bool) {
 }
 
 // OnWatch registers two functions: `watched` is called after the signal has got its first subscriber, and `unwatched` after it has lost its last
-// subscriber. Either may be nil. Call OnWatch before the signal is used.
+// subscriber. Each of them may be nil. Call OnWatch before the signal is used.
 func (s *Signal[T]) OnWatch(watched, unwatched func(Writer)) {
 	s.watch = &watchHooks{watched: watched, unwatched: unwatched}
 }
@@ -121,7 +121,7 @@ func (v *Value[T]) write(x T) bool {
 // revertible is a Value of any type.
 type revertible interface{ revert() }
 
-// revert undoes the writes since the last commit if the value equals the value before them. Otherwise it keeps the writes.
+// revert undoes the writes since the last commit if the newest value equals the value at that commit. Otherwise it keeps the writes.
 func (v *Value[T]) revert() {
 	v.flags &^= flagRewritten
 	if !v.same() {
@@ -142,7 +142,7 @@ func (v *Value[T]) same() (same bool) {
 
 // cell holds a value for one writer, which holds a lock, and many readers, which hold none. The writer never waits for readers, and readers never
 // wait for the writer. A cell has two slots. Readers see one slot. The writer prepares the other slot. Readers see the prepared slot when the clock
-// of commits reaches the slot's stamp. If readers still read the slot that the writer needs, the writer replaces this slot by a new one.
+// of commits reaches the slot's stamp. If readers still read the slot that the writer needs, the writer replaces this slot with a new one.
 type cell[T any] struct {
 	slots  [2]atomic.Pointer[slot[T]] // nil until used
 	newest int8
@@ -150,7 +150,7 @@ type cell[T any] struct {
 
 type slot[T any] struct {
 	stamp   atomic.Uint64
-	readers atomic.Int32 // the number of goroutines in load that read value, or that check the stamp before they read value
+	readers atomic.Int32 // how many calls of load are checking the stamp again or reading value
 	value   T
 }
 
@@ -163,8 +163,8 @@ func (s *slot[T]) stamped() uint64 {
 	return s.stamp.Load()
 }
 
-// The method `load` returns the newest value whose stamp is not after the clock, with this stamp and the time `now` of the clock. The stamp is
-// noStamp, which is later than every time, if no value was put, or if the writer reused the slot during load.
+// The method `load` returns the newest value whose stamp the clock has reached, the stamp of this value, and the time `now` of the clock. If the
+// clock has reached no stamp, or the writer reused the slot during load, the stamp is noStamp, which is later than every time.
 func (c *cell[T]) load(clock *atomic.Uint64) (v T, stamp, now uint64) {
 	now = clock.Load()
 	s, other := c.slots[0].Load(), c.slots[1].Load()
@@ -190,7 +190,7 @@ func (c *cell[T]) current() T  { return c.slots[c.newest].Load().value }
 func (c *cell[T]) previous() T { return c.slots[1-c.newest].Load().value }
 
 // put prepares the next value in the slot that does not contain the newest value. The clock has not reached the new stamp, so new readers do not use
-// this slot. If earlier readers still use the slot, put replaces it by a new one.
+// this slot. If earlier readers still use the slot, put replaces the slot with a new one.
 func (c *cell[T]) put(v T, stamp uint64) *slot[T] {
 	c.newest = 1 - c.newest
 	s := c.slots[c.newest].Load()
@@ -212,21 +212,21 @@ func (c *cell[T]) revert() {
 	c.newest = 1 - c.newest
 }
 
-// Wait returns the value as soon as predicate returns true for it. Wait may miss a value that is replaced soon. It does not miss a value that
-// stays. If ctx ends first, Wait returns the last value it saw and the cause of ctx. If the scope is disposed of, Wait returns the last value it
-// saw and [ErrDisposed]. Wait calls the function `predicate` on the caller's goroutine, without the lock.
+// Wait waits for a value for which `predicate` returns true, and returns this value. Wait may miss a value that is soon replaced, but not a value
+// that stays. If ctx ends first, Wait returns the last value it saw and the result of [context.Cause]. If the scope is disposed of, Wait returns the
+// last value it saw and [ErrDisposed]. Wait calls the function `predicate` on the caller's goroutine, without the lock.
 func (v *Value[T]) Wait(ctx context.Context, predicate func(T) bool) (T, error) {
 	return wait(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil }, predicate)
 }
 
-// Changes yields the value, and then the newest value whenever it has changed, until ctx ends or the scope is disposed of. A slow consumer may
-// miss intermediate values, but not the last one, and delays no other code.
+// Changes yields the current value, and then the newest value after each change, until ctx ends or the scope is disposed of. A slow consumer may
+// miss intermediate values, but not the last one. It delays no other code.
 func (v *Value[T]) Changes(ctx context.Context) iter.Seq[T] {
 	return changes(ctx, &v.node, func() (T, uint64, error) { x, stamp := v.load(); return x, stamp, nil })
 }
 
-// Subscribe calls f with the value, and again after every change. The Writer belongs to an effect that depends only on this value. The parameter
-// `in` and the error have the same meaning as in [NewEffect].
+// Subscribe calls f with the value, and again after every change. The Writer belongs to the returned effect, which depends on this value only. The
+// parameter `in` and the error have the same meaning as in [NewEffect].
 func (v *Value[T]) Subscribe(in Owner, f func(w Writer, v T)) (*Effect, error) {
 	return NewEffect(in, func(w Writer) {
 		x := v.Get(w)

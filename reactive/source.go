@@ -3,16 +3,17 @@ package reactive
 // Source is a [Scope] whose values show the state of a machine. The machine has its own lock, changes its state under this lock, and must not wait
 // for callbacks. The values are of type [Value]: any code can read and observe them, but only the machine sets them.
 //
-// The machine calls Announce, under its lock, after its state has changed. It calls Deliver after it has released the lock. The holder of the scope's
-// lock then calls `publish`, the function that was passed to Init. This function takes the machine's lock and sets all values that have changed. So
-// the scope's lock is taken before the machine's lock. Callbacks may call the machine, and callers of the machine never wait for a callback.
+// The machine calls Announce, under its lock, after its state has changed. It calls Deliver after it has released the lock. The holder of the
+// scope's lock then calls `publish`, the function that was passed to Init. This function takes the machine's lock and sets all values that have
+// changed. So the scope's lock is always taken before the machine's lock. Therefore callbacks may call the machine, and callers of the machine never
+// wait for a callback.
 type Source struct {
 	scope   Scope
 	changed []*node // values that Publish has set; guarded by the scope's lock
 }
 
-// Init sets the function that publishes changes. Init is called once, before the Source is used. The Source calls `publish` with the scope's
-// lock held, after an announcement and after the scope's disposal.
+// Init sets the function `publish`, which publishes changes. Call Init once, before the Source is used. The Source calls `publish` after an
+// announcement and after the scope's disposal. The caller of `publish` holds the scope's lock.
 func (s *Source) Init(publish func(*Publication)) {
 	s.scope.feed = func() {
 		// Commit the writes of callbacks now, before `publish` takes the machine's lock: a commit may call equality functions, which may be user code.
@@ -37,11 +38,11 @@ func (s *Source) Announce() { s.scope.asked.Store(true) }
 // Deliver returns at once, and the holder of the lock publishes instead. The caller must not hold the machine's lock.
 func (s *Source) Deliver() { s.scope.serve() }
 
-// DeliverAll is like Deliver, but waits for the scope's lock. When it returns, all changes announced before the call have been published.
+// DeliverAll is like Deliver, but waits for the scope's lock. Every change that was announced before the call is published when DeliverAll returns.
 func (s *Source) DeliverAll() {
 	s.scope.mu.Lock()
 	s.scope.answer()
-	s.scope.serve() // another Deliver may have found the lock taken, and relies on its holder to publish
+	s.scope.serve() // a Deliver that found the lock taken has returned, and relies on the holder of the lock to publish
 }
 
 // Publication is the tracker with which the function `publish` sets the values of its [Source].
@@ -51,7 +52,8 @@ type Publication Source
 func (p *Publication) Disposed() bool { return p.scope.disposed.Load() }
 
 // Commit makes the values that Publish has set visible to Load. The function `publish` calls Commit after its last Publish, while it holds the
-// machine's lock. Under the same lock the machine may call NewValue. So the new value never shows an older state than the values that Load returns.
+// machine's lock. The machine may call NewValue under its lock. Since it also calls Commit under this lock, a new value never shows an older state
+// than Load of the other values.
 func (p *Publication) Commit() { p.scope.commit() }
 
 // NewValue returns a value of the source.
@@ -61,7 +63,7 @@ func NewValue[T comparable](s *Source, x T) *Value[T] {
 	return v
 }
 
-// Publish sets a value of the publication's source. A nil value was not created yet, and Publish ignores it.
+// Publish sets a value of the publication's source. If v is nil, the machine has not created the value yet, and Publish does nothing.
 func Publish[T any](p *Publication, v *Value[T], x T) {
 	if v != nil && v.write(x) {
 		p.changed = append(p.changed, &v.node)

@@ -24,10 +24,10 @@ const (
 
 // Start starts the client of River. Until the client has stopped, this process announces to the store that it performs the runs of the Workflows. So
 // [store.Unclaimable], the inspector and [kahn.Runner.Serve] know which queues have a live process. If a program calls client.Start itself, the
-// client performs runs, but the queues count as unclaimable. Start stores the first announcement before it returns. If this announcement fails, Start
-// stops the client and returns the error. A later announcement that fails is logged, and repeated 10 s later. The error that Start returns matches
-// [machine.ErrBadValue] if the client is nil or the Performer is not registered. It matches [store.ErrOwnerInUse] if another running Performer of
-// this process has the same lease owner, see [kahn.Lease].
+// client performs runs, but the queues count as unclaimable. Start stores the first announcement before it returns. If this announcement fails,
+// Start stops the client and returns the error. If a later announcement fails, the failure is logged, and the announcement is repeated after 10 s.
+// The error that Start returns matches [machine.ErrBadValue] if the client is nil or the Performer is not registered. It matches
+// [store.ErrOwnerInUse] if another running Performer of this process has the same lease owner, see [kahn.Lease].
 func (p *Performer) Start(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	switch {
 	case client == nil:
@@ -65,14 +65,14 @@ type owner struct {
 	name             string
 }
 
-// The variable owners holds the lease owners of the Performers that have started, and not stopped, in this process.
+// The variable owners holds the lease owners of this process's Performers that have started and have not stopped yet.
 var owners = struct {
 	sync.Mutex
 	of map[owner]bool
 }{of: map[owner]bool{}}
 
-// claimOwner claims the lease owner that the options of the Workflows set, see [kahn.Lease], until release is called. Two Performers with the
-// same owner would acquire each other's runs.
+// claimOwner claims the lease owner that an option of the Workflows sets, see [kahn.Lease]. The function `release` ends the claim. Two Performers
+// with the same owner would acquire each other's runs.
 func (p *Performer) claimOwner() (release func(), err error) {
 	if p.owner == "" {
 		return func() {}, nil

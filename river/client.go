@@ -24,14 +24,14 @@ type Client struct {
 
 // CreateOptions are the options of [Client.Create].
 type CreateOptions struct {
-	// Priority is the priority of the run's jobs, from 1 to 4. Jobs with 1, River's default, come first. The run has the priority as its label
-	// [PriorityLabel]. If Priority is 0, the run's own priority decides, see [kahn.RunPriority]: a run priority of 0 means River's 1, and -1
-	// to -3 mean 2 to 4.
+	// Priority is the priority of the run's jobs, from 1 to 4. Jobs with priority 1, River's default, come first. If Priority is 0, the run's own
+	// priority decides, see [kahn.RunPriority]: a run priority of 0 means priority 1 in River, and -1 to -3 mean 2 to 4. Unless both are 0, the
+	// run's label [PriorityLabel] contains the priority of its jobs.
 	Priority int
 }
 
-// Create stores a run and its job in one transaction. See [postgres.Store.Create] for the use of n and for the errors. A run that exists already gets no
-// new job. The job is scheduled for n.NotBefore.
+// Create stores a run and its job in one transaction. See [postgres.Store.Create] for the use of n and for the errors. If the run exists already, it
+// gets no new job. The job is scheduled for n.NotBefore.
 func (c Client) Create(ctx context.Context, n store.NewRun, o CreateOptions) (stored *store.Run, created bool, err error) {
 	err = pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error {
 		stored, created, err = c.CreateTx(ctx, tx, n, o)
@@ -76,9 +76,9 @@ func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o Creat
 }
 
 // Adopt makes a run continue with another version of its graph. It also moves the run's job into the queue of that version, since there may be no
-// process that serves the old queue. Options and errors are as for [kahn.Adopt]. A running job notices the change by itself. If the program dies before
-// it has moved the job, a process that looks for runs without a job moves the job once the run is due. Such a process also moves the job if a program
-// without River has adopted the run.
+// process that serves the old queue. Options and errors are as for [kahn.Adopt]. A running job notices the change by itself. The program may die
+// before it has moved the job, or a program without River may adopt the run. Then a process that looks for runs without a job moves the job when the
+// run is due.
 func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...kahn.Option) (*kahn.Adoption, error) {
 	a, err := kahn.Adopt(ctx, g, c.Store, run, opts...)
 	if err != nil {
@@ -91,8 +91,8 @@ func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...ka
 	return a, nil
 }
 
-// goOn inserts the job of a run that continues without a signal, for the time at which the run continues. It does nothing for other runs. A run that
-// was left while it was running, or that was adopted, continues at once, whatever it waits for.
+// goOn inserts the job of a run that continues without a signal. The job begins at the time when the run continues. For other runs goOn does
+// nothing. If the run was left while it was running, or was adopted, it continues at once, even if its nodes wait.
 func (c Client) goOn(ctx context.Context, tx pgx.Tx, run string) error {
 	r, err := c.Store.HeadTx(ctx, tx, run)
 	if err != nil || !goesOn(r) {

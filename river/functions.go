@@ -14,11 +14,11 @@ import (
 //	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1');
 //	SELECT kahn.wake_run('order-22');
 //
-// The functions are wake_run and the post functions of [postgres.Functions]. If the schema has wake_run, a post function does what [Client.Post]
-// does: one transaction writes the request and the job with which the run continues. The function wake_run does what [Client.Wake] does.
+// The statements create wake_run and all functions of [postgres.Functions]. The function wake_run does the same as [Client.Wake]. If the schema has
+// wake_run, a post function does the same as [Client.Post]: one transaction writes the request and the job with which the run continues.
 //
-// The argument "store" is the schema of the store; empty means [postgres.DefaultSchema]. The argument "river" is the schema of River; empty
-// means "public". A role that calls a function needs the privilege to write to River's jobs and to read runs.
+// The argument "store" is the schema of the store; if it is empty, this is [postgres.DefaultSchema]. The argument "river" is the schema of River; if
+// it is empty, this is "public". A role that calls a function needs the privileges to write River's jobs and to read runs.
 func Functions(store, river string) string {
 	if store == "" {
 		store = postgres.DefaultSchema
@@ -37,8 +37,8 @@ func Functions(store, river string) string {
 // The function `literal` returns a text as an SQL literal.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// The constant `functions` implements Client.WakeTx in SQL, and also the method enqueue, which WakeTx calls. The SQL function queue_of computes
-// QueueOf. B'11110001' is River's bit mask of the states in the variable "live", and 25 is river.MaxAttemptsDefault.
+// The constant `functions` implements Client.WakeTx in SQL, together with the method enqueue, which WakeTx calls. The SQL function queue_of returns
+// the same name as QueueOf. B'11110001' is River's bit mask of the states in the variable "live", and 25 is river.MaxAttemptsDefault.
 const functions = `
 CREATE OR REPLACE FUNCTION $S.queue_of(workflow text, plan text) RETURNS text LANGUAGE sql IMMUTABLE AS $f$
 	SELECT 'kahn_' || CASE WHEN name = '' THEN '' ELSE name || '_' END || left(encode(sha256(convert_to(workflow || E'\n' || plan, 'UTF8')), 'hex'), 32)

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// leasedPause is how long a job pauses if another process performs its run, or if the store fails. Then the job tries again.
+	// leasedPause is how long a job pauses before its next try if another process performs its run, or if the store fails.
 	leasedPause = 2 * time.Second
-	// giveBackTimeout is how long the transaction that gives back the job of a run may take. When this time has passed, the job fails, and River
-	// tries the job again. It is also how long the transaction that posts the reply of a step may take.
+	// giveBackTimeout is how long the transaction of giveBack may take. If it takes longer, the job fails, and River retries the job. The
+	// transaction that posts the reply of a step has the same timeout.
 	giveBackTimeout = 15 * time.Second
-	// schedulerInterval is how often River looks for due jobs. A run keeps its job during a wait that is shorter than this.
+	// schedulerInterval is how often River looks for due jobs. During a shorter wait, a run keeps its job.
 	schedulerInterval = 5 * time.Second
 )
 
@@ -32,11 +32,11 @@ type runWorker struct {
 	p *Performer
 }
 
-// Timeout returns -1, which means none: the run has its own timeouts. River's rescuer leaves jobs without a timeout alone.
+// Timeout returns -1, which means no timeout: the run has its own timeouts. River's rescuer leaves jobs without a timeout alone.
 func (*runWorker) Timeout(*river.Job[RunArgs]) time.Duration { return -1 }
 
-// Work performs a run until the run ends, is left, or has to wait for long. Then it gives the run's job back. The job succeeds even if the run
-// fails.
+// Work performs a run until the run ends, is left, or has to wait for more than 5 s. Then Work completes the job with giveBack. The job succeeds even
+// if the run fails.
 func (w *runWorker) Work(ctx context.Context, job *river.Job[RunArgs]) error {
 	switch err := w.perform(ctx, job); {
 	case err == nil, errors.Is(err, kahn.ErrFinished), errors.Is(err, kahn.ErrNotDue):
@@ -55,16 +55,16 @@ func (w *runWorker) Work(ctx context.Context, job *river.Job[RunArgs]) error {
 }
 
 // perform performs a run in this process. It returns an error if the run cannot begin, and kahn.ErrStore if the store fails. It returns
-// kahn.ErrUndecoded if the run is due again because of a request that cannot be read. River then reports the error, and tries again after a
-// pause, or when another request is posted.
+// kahn.ErrUndecoded if the run rests with a request that cannot be read: this request keeps the run due. River then reports the error. It
+// retries the job after a pause, or when another request is posted.
 func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error {
 	flow := w.p.byQueue[job.Queue]
 	if flow == nil {
-		return kahn.ErrGraphChanged // Adopt has moved the job into another queue
+		return kahn.ErrGraphChanged // the process has no Workflow for the queue that the job is in
 	}
 	var work workMeter
 	runner := kahn.Runner{Options: slices.Concat(flow.Options, []kahn.Option{kahn.RunID(job.Args.Run), kahn.Durable(w.p.Store), kahn.Use(work.measure)})}
-	// Start gets a context that does not end with ctx. Otherwise Start would leave the run when ctx ends, and interrupt its steps.
+	// The run gets a context that does not end with ctx. Otherwise the end of ctx would interrupt the run's steps.
 	run, err := runner.Start(context.WithoutCancel(ctx), flow.Graph, flow.Step)
 	if err != nil {
 		return err
@@ -89,8 +89,8 @@ func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error 
 	return nil
 }
 
-// The method `rests` waits until the run has ended, or has nothing to do for longer than River needs to begin a due job. It waits for about half a
-// schedulerInterval at most. It returns false if the time passes first.
+// The method `rests` reports whether the run has ended, or has nothing to do for longer than River needs to begin a due job. If neither is true yet,
+// it first waits, for about half a schedulerInterval at most.
 func (w *runWorker) rests(ctx context.Context, runner *kahn.Runner, run *kahn.Run, work *workMeter) bool {
 	calls := work.calls.Load()
 	round, cancel := context.WithTimeout(ctx, schedulerInterval/2)
@@ -104,10 +104,10 @@ func (w *runWorker) rests(ctx context.Context, runner *kahn.Runner, run *kahn.Ru
 		return false
 	}
 	stored, err := w.p.Store.Head(ctx, run.ID())
-	return err == nil && stored.WakeAt.After(time.Now().Add(schedulerInterval)) // a node backs off or a loop pauses, for longer than the interval
+	return err == nil && stored.WakeAt.After(time.Now().Add(schedulerInterval)) // a node backs off, or a loop pauses, for more than 5 s
 }
 
-// workMeter counts the calls of a run's steps: the running calls, and all calls so far.
+// workMeter counts the calls of a run's steps: atWork counts the running calls, and calls counts all calls so far.
 type workMeter struct{ atWork, calls atomic.Int64 }
 
 func (m *workMeter) measure(next kahn.StepFunc) kahn.StepFunc {
@@ -119,25 +119,25 @@ func (m *workMeter) measure(next kahn.StepFunc) kahn.StepFunc {
 	}
 }
 
-// restsBriefly reports whether a wait of the run has a deadline that passes before River would notice a due job.
+// restsBriefly reports whether the deadline of one of the run's waits passes before River would notice a due job.
 func restsBriefly(run *kahn.Run) bool {
 	soon := time.Now().Add(schedulerInterval)
 	return slices.ContainsFunc(run.Waiting(), func(w kahn.Wait) bool { return !w.Deadline.IsZero() && w.Deadline.Before(soon) })
 }
 
-// The method `moved` reports whether the run of a job belongs to another queue because it has another plan now.
+// The method `moved` reports whether the job's run belongs to another queue now, for example because the run has another plan.
 func (w *runWorker) moved(ctx context.Context, job *river.Job[RunArgs]) (bool, error) {
 	r, err := w.p.Store.Head(ctx, job.Args.Run)
 	return err == nil && QueueOf(r.Workflow, r.Plan) != job.Queue, err
 }
 
-// giveBack completes the job of a run and, if the run continues by itself, inserts its next job, in one transaction. If another process has
-// taken the job, giveBack leaves it alone.
+// giveBack completes the job of a run, in one transaction. If the run continues without a signal, the transaction also inserts the next job. If the
+// job is no longer running, for example because recoverRuns has discarded it, giveBack does nothing.
 func (w *runWorker) giveBack(ctx context.Context, job *river.Job[RunArgs]) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
 	return pgx.BeginFunc(ctx, w.p.Store.Pool(), func(tx pgx.Tx) error {
-		// JobCompleteTx waits for the transactions that make the run continue, so that goOn sees what they wrote.
+		// JobCompleteTx waits for each transaction in which enqueue has locked the job. So goOn sees what these transactions wrote.
 		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
 		if errors.Is(err, river.ErrNotFound) || err == nil && done.State != rivertype.JobStateCompleted {
 			return nil

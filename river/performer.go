@@ -22,28 +22,28 @@ import (
 
 // Performer performs the runs of workflows in a process, as jobs of River. Its fields must not be changed after Register.
 type Performer struct {
-	// Store has the runs. It is in the database of River's client. It is required.
+	// Store is the store of the runs, in the database of River's client. It is required.
 	Store *postgres.Store
-	// Workflows are the plans that the process performs. Include a former version of a workflow until its runs have ended.
+	// Workflows are the plans that the process performs. Keep a former version of a workflow in the list until its runs have ended.
 	Workflows []Workflow
-	// RecoverEvery is how often one of the processes looks for runs whose lease has run out because their process has died or hangs. Zero means 5
-	// s. Every twelve such intervals one of the processes also looks for runs that are due and have no job, and for attempts of a [Remote] whose
-	// job is gone.
+	// RecoverEvery is how often one of the processes looks for runs whose lease has run out because their process died or hangs. It then also
+	// looks for steps whose process is silent, see [Remote]. Zero means 5 s. In every twelfth interval one of the processes also looks for due runs
+	// that have no job, and for attempts of a [Remote] whose job is gone.
 	RecoverEvery time.Duration
-	// Retention says when runs that have ended are removed. If it is empty, no run is removed. PruneEvery is how often the client that is River's leader
-	// inserts a job that removes runs and blobs. Zero means 1 min. All Performers should have the same values. A process with only a [Server] should
-	// also register a Performer without Workflows, so that its client inserts this job while it is the leader.
+	// Retention says when runs that have ended are removed. If it is empty, no run is removed. PruneEvery is how often River's leader inserts a job
+	// that removes runs and blobs. Zero means 1 min. All Performers should have the same values. If a process has only a [Server], also
+	// register a Performer without Workflows. Otherwise nothing inserts this job while the client of this process is the leader.
 	Retention  []Retention
 	PruneEvery time.Duration
-	// Blobs is the blob store of the runs' codec. The Performer removes the blobs to which no run refers any more: see
+	// Blobs is the blob store of the runs' codec. If Retention is not empty, the Performer removes the blobs to which no run refers any more: see
 	// [store.PruneQuery].
 	Blobs store.BlobSweeper
-	// Queue is the queue of the jobs that look after runs, "kahn" if it is empty.
+	// Queue is the queue of the jobs that recover and remove runs. If it is empty, this is "kahn".
 	Queue string
 
 	byQueue map[string]*Workflow
 	plans   []store.Queue // the plans of the Workflows, as the store names them
-	owner   string        // the owner of the leases of its runs; "" if each run has its own owner
+	owner   string        // the owner of leases that the options of the Workflows set; "" if they set none
 	silent  chan struct{} // closed after the last announcement of the process; nil before Start
 	mu      sync.Mutex    // guards the fields below
 	atWork  map[*kahn.Run]bool
@@ -54,9 +54,9 @@ type Performer struct {
 type Workflow struct {
 	Graph *kahn.Graph // must have a Name
 	Step  kahn.StepFunc
-	// Options are the options of its runs, without kahn.Durable and kahn.RunID.
+	// Options are the options of the plan's runs. The Performer adds kahn.Durable and kahn.RunID.
 	Options []kahn.Option
-	// MaxRuns is how many of the plan's runs the process performs at the same time, 100 if it is 0.
+	// MaxRuns is how many of the plan's runs the process performs at the same time. Zero means 100.
 	MaxRuns int
 }
 
@@ -65,18 +65,18 @@ const (
 	defaultMaxRuns = 100
 	defaultRecover = 5 * time.Second
 	defaultPrune   = time.Minute
-	// How often River fetches jobs. A client sends at most one notification for a queue within a cooldown. So if it inserts a job shortly
-	// after another one, River may find that job only by its next poll.
+	// These say how often River fetches jobs. In each cooldown a client sends at most one notification per queue. So if the client inserts two
+	// jobs within one cooldown, River may find the second job only when it polls.
 	fetchCooldown     = time.Millisecond
 	fetchPollInterval = 250 * time.Millisecond
 )
 
-// upkeep is the configuration of the queue for the jobs that look after runs.
+// upkeep is the configuration of the queue of the jobs that recover and remove runs.
 var upkeep = river.QueueConfig{MaxWorkers: 2}
 
-// Register adds what the Performer needs to the configuration of a client of River: workers, the queues of the workflows, and periodic jobs. If
-// FetchCooldown is 0, Register sets it to 1 ms. If FetchPollInterval is 0, Register sets it to 250 ms, or to FetchCooldown if that is longer. It also
-// sets SkipUnknownJobCheck. An error matches [machine.ErrBadValue], or comes from [kahn.Graph.Compile].
+// Register adds workers, queues and periodic jobs to the configuration of a client of River. If FetchCooldown is 0, Register sets it to 1 ms. If
+// FetchPollInterval is 0, Register sets it to 250 ms. If FetchPollInterval is then shorter than FetchCooldown, Register sets it to FetchCooldown.
+// Register also sets SkipUnknownJobCheck. An error matches [machine.ErrBadValue], or comes from [kahn.Graph.Compile].
 func (p *Performer) Register(config *river.Config) error {
 	switch {
 	case config == nil:
@@ -123,13 +123,13 @@ func register(config *river.Config, queues map[string]river.QueueConfig, add fun
 	maps.Copy(all, config.Queues)
 	maps.Copy(all, queues)
 	config.Queues = all
-	config.SkipUnknownJobCheck = true // jobs of steps may belong to other processes
+	config.SkipUnknownJobCheck = true // this client inserts jobs of steps, but the workers of these jobs may be in other processes
 	config.FetchCooldown = cmp.Or(config.FetchCooldown, fetchCooldown)
 	config.FetchPollInterval = max(cmp.Or(config.FetchPollInterval, fetchPollInterval), config.FetchCooldown)
 	return nil
 }
 
-// The method `queues` returns the queues of the workflows, as River and as the store describe them.
+// The method `queues` returns the queues of the workflows: the workflow of each queue, River's configuration of each queue, and the plans.
 func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]river.QueueConfig, plans []store.Queue, err error) {
 	byQueue, queues = map[string]*Workflow{}, map[string]river.QueueConfig{}
 	for i := range p.Workflows {
@@ -166,12 +166,12 @@ func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]ri
 	return byQueue, queues, plans, nil
 }
 
-// The method `client` returns a Client with the Performer's Store and the River client that works the current job. ctx is the job's context.
+// The method `client` returns a Client with the Performer's Store and the River client that works the job with the context ctx.
 func (p *Performer) client(ctx context.Context) Client {
 	return Client{Store: p.Store, River: river.ClientFromContext[pgx.Tx](ctx)}
 }
 
-// The method `enter` records a run that begins. After Stop, enter makes the process leave the run at once.
+// The method `enter` records a run that begins. If Stop was called before, enter leaves the run at once.
 func (p *Performer) enter(run *kahn.Run) {
 	p.mu.Lock()
 	p.atWork[run] = true
@@ -189,9 +189,9 @@ func (p *Performer) leave(run *kahn.Run) {
 }
 
 // Stop stops the client of River, and leaves the runs: the process begins no further steps, and Stop waits for the running steps. Other processes
-// continue the runs. If ctx ends first, the contexts of the steps end, see [kahn.Runner.Shutdown]; Stop then waits for the steps and returns the
-// cause. The client's own Stop, in contrast, lets each run continue until the run ends, waits for a signal, or pauses for more than 5 s. The client's
-// StopAndCancel interrupts the runs, as Performer.Stop does if ctx has ended.
+// continue the runs. If ctx ends before the steps end, Stop cancels their contexts, see [kahn.Runner.Shutdown]. It then still waits for the
+// steps, and returns the cause of ctx's end. In contrast, the Stop of the client lets each run continue until the run ends, waits for a signal, or
+// backs off or pauses for more than 5 s. The StopAndCancel of the client cancels the contexts of the steps at once.
 func (p *Performer) Stop(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	if client == nil {
 		return fmt.Errorf("%w: riverkahn: the client of River is nil", machine.ErrBadValue)

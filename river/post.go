@@ -8,9 +8,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Post stores a request for a run, see [store.Inbox]. In the same transaction it inserts the job with which a waiting run continues. The request is a
-// signal from kahn.PrepareSignal or a cancel; for a run that has ended, it is a redrive from kahn.PrepareRedrive. If the same request was posted
-// before, Post changes nothing.
+// Post stores a request for a run, see [store.Inbox]. If the run waits, the same transaction inserts the job with which the run continues. The
+// request is a signal from kahn.PrepareSignal, or a cancel. If the run has ended, the request is a redrive from kahn.PrepareRedrive. If the same
+// request was posted before, Post changes nothing.
 func (c Client) Post(ctx context.Context, run string, q store.Request) (posted bool, err error) {
 	err = pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error {
 		posted, err = c.PostTx(ctx, tx, run, q)

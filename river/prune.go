@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Retention says how long runs are kept after their ends.
+// Retention says how long runs that have ended are kept.
 type Retention = store.Retention
 
 // pruneArgs are the arguments of the periodic job that removes runs.
@@ -23,7 +23,8 @@ type pruneWorker struct {
 	p *Performer
 }
 
-// Work removes the runs that were kept for long enough. If the job's timeout ends Work, the next job removes the remaining runs.
+// Work removes the runs that ended longer ago than Performer.Retention allows. If Work exceeds the timeout of its job, the next job
+// removes the remaining runs.
 func (w *pruneWorker) Work(ctx context.Context, _ *river.Job[pruneArgs]) error {
 	return store.Retain(ctx, w.p.Store, w.p.Retention, w.p.Blobs)
 }

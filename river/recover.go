@@ -37,11 +37,12 @@ type recoverWorker struct {
 	age   time.Duration // see lostQuery
 
 	mu   sync.Mutex // guards seen
-	seen place      // the run at which the last search for waits without a job has stopped
+	seen place      // the last run that the previous search for steps without a job has inspected
 }
 
-// addRecovery adds the worker and the periodic jobs that recover runs and steps to a configuration of River. It does nothing if a Performer or a
-// Server of the same client has added them. River's leader inserts only its own periodic jobs, so each client that may be elected needs them.
+// addRecovery adds a worker and periodic jobs to a configuration of River. They recover runs and steps. If a Performer or a Server of the same client
+// has already added them, addRecovery does nothing. Each client that may become River's leader needs them, since the leader inserts only its own
+// periodic jobs.
 func addRecovery(config *river.Config, s *postgres.Store, queue string, every time.Duration) {
 	every = cmp.Or(every, defaultRecover)
 	if river.AddWorkerSafely(config.Workers, &recoverWorker{store: s, age: every}) != nil {
@@ -50,17 +51,17 @@ func addRecovery(config *river.Config, s *postgres.Store, queue string, every ti
 	config.PeriodicJobs = append(slices.Clip(config.PeriodicJobs), periodic(queue, every, recoverArgs{}), periodic(queue, strayRounds*every, recoverArgs{Strays: true}))
 }
 
-// The function `periodic` returns a periodic job of River's leader.
+// The function `periodic` returns a periodic job, which River's leader inserts.
 func periodic(queue string, every time.Duration, args river.JobArgs) *river.PeriodicJob {
 	return river.NewPeriodicJob(river.PeriodicInterval(every), func() (river.JobArgs, *river.InsertOpts) {
 		return args, &river.InsertOpts{Queue: queue, MaxAttempts: 1}
 	}, &river.PeriodicJobOpts{RunOnStart: true})
 }
 
-// Work recovers runs whose process has died or hangs, and steps whose process is silent. If the argument Strays is set, it instead recovers runs
-// without a job, and steps whose job is gone. Each of these four searches has its own transactions, to avoid deadlocks. A process that posts a
-// request locks the row of the run first and then the run's job. If recoverRuns and recoverSteps shared a transaction, they would lock in the
-// opposite order: jobs of runs first, and then rows of runs.
+// Work recovers runs whose process has died or hangs, and steps whose process is silent. If the job's argument Strays is set, Work instead recovers
+// due runs without a job, and steps whose job is gone. Each of these four searches has its own transactions, to avoid deadlocks. A process that posts
+// a request first locks the row of the run, and then the run's job. A transaction with both recoverRuns and recoverSteps would lock them in the
+// opposite order: first jobs of runs, and then rows of runs.
 func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) error {
 	c := Client{Store: w.store, River: river.ClientFromContext[pgx.Tx](ctx)}
 	if job.Args.Strays {
@@ -75,40 +76,41 @@ func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) e
 const (
 	// recoverBatch is how many runs or steps one transaction recovers.
 	recoverBatch = 100
-	// There is one search for runs without a job for every strayRounds searches for lost runs. It is rarer because it reads all due runs.
+	// The search for runs without a job has an interval that is strayRounds times as long as the interval of the search for lost runs. It is rarer
+	// because it reads all due runs.
 	strayRounds = 12
 )
 
-// lostQuery finds runs that are not leased although their jobs are in the state running. $1 is the least age of such a job: a process that has
-// just begun a job may not have acquired the run yet. After a lease is released, the time in the column "expires" is usually still in the
-// future, so the query does not find a job that is just being completed.
+// lostQuery finds runs that are not leased although their jobs are in the state running. It skips jobs that began less than $1 ago: their processes
+// may not have acquired the runs yet. When a process releases a lease, the time in the column "expires" is usually still in the future. So the
+// query does not find the job that this process is about to complete.
 const lostQuery = `SELECT r.id, j.id, j.attempt, j.scheduled_at FROM %[1]s j JOIN %[2]s r ON r.id = j.args->>'run'
 WHERE j.kind = 'kahn_run' AND j.state = 'running' AND j.attempted_at < now() - $1::interval AND r.expires < now()
 ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
 
-// strayQuery finds due runs that are not leased and have no job that is running or will begin. The job was cancelled, discarded or deleted, or the
-// run became due without a [Client], for example because of a request. strayQuery also finds runs whose job is in the queue of another plan. Such a
-// run continues with a new plan, see [kahn.Adopt], and there may be no process with the former plan. If the program has moved a job into a queue
-// whose name does not begin with kahn_, strayQuery does not find the job's run.
+// strayQuery finds due runs that are not leased and have no job. For example, the job was cancelled, discarded or deleted, or the program called
+// [postgres.Store.Post] instead of [Client.Post]. A job that is scheduled for a later time does not count. A waiting job in the queue of another plan
+// does not count either: [kahn.Adopt] has given the run a new plan, and there may be no process with the former plan. But if the program has moved
+// the job into a queue whose name does not begin with kahn_, the job counts.
 const strayQuery = `SELECT r.id FROM %[2]s r WHERE (r.status IN ('pending', 'running', 'suspended') OR r.posted > r.taken) AND (r.owner = '' OR r.expires < now())
 AND (r.status = 'running' OR r.wake <= now() OR r.wake IS NULL AND r.status = 'pending' OR r.posted > r.taken AND (r.status <> 'pending' OR r.urgent))
 AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.unique_key = %[3]s AND (j.state = 'running' OR
 	(j.queue NOT LIKE 'kahn\_%%' OR right(j.queue, 32) = %[4]s) AND (j.state IN ('available', 'pending', 'retryable') OR j.state = 'scheduled' AND j.scheduled_at <= now())))
 ORDER BY r.id LIMIT $1`
 
-// uniqueKey computes in SQL the key that River derives from the arguments of the job of the run r.
+// uniqueKey computes in SQL the unique key of the run r's job. River computes the same key from the job's arguments.
 const uniqueKey = `sha256(convert_to('&kind=kahn_run&args={"key":"' || encode(sha256(convert_to(r.id, 'UTF8')), 'hex') || '"}', 'UTF8'))`
 
-// queueHash computes in SQL, for the run r, the hash with which the result of QueueOf ends.
+// queueHash computes in SQL the hash at the end of the name of the run r's queue, see QueueOf.
 const queueHash = `left(encode(sha256(convert_to(r.workflow || E'\n' || r.plan, 'UTF8')), 'hex'), 32)`
 
-// silentQuery finds the jobs of steps whose processes have sent no heartbeat for too long. The jobs are sorted by the ids of their runs, since the
-// rows of runs are locked in this order.
+// silentQuery finds the jobs of steps whose processes have sent no heartbeat for too long. It sorts the jobs by the ids of their runs:
+// recoverSteps and refuseSomeGone lock the rows of runs in this order.
 const silentQuery = `SELECT j.id, j.attempt, j.scheduled_at, j.queue, j.priority, j.args FROM %s j
 WHERE j.kind = 'kahn_step' AND j.state = 'running' AND j.attempted_at < now() - (j.args->>'lost_after')::bigint / 1000 * interval '1 microsecond'
 ORDER BY j.args->>'run' COLLATE "C", j.id LIMIT $1 FOR UPDATE SKIP LOCKED`
 
-// The type `place` records which run a search has inspected last.
+// The type `place` records the last run that a search has inspected.
 type place struct {
 	status  int // the index of the status in atWork
 	created time.Time
@@ -118,20 +120,20 @@ type place struct {
 // The variable atWork contains the statuses of runs that may wait for the reply of a job.
 var atWork = []string{"suspended", "running"}
 
-// The function `newest` returns the place before the newest run of a status. A search of this status begins there.
+// The function `newest` returns the place before the newest run with a status. A search of the runs with this status begins at this place.
 func newest(status int) place {
 	return place{status: status, created: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
 }
 
 const (
-	// A search for waits without a job has at most goneBatches transactions, and each of them inspects goneBatch runs. The next search continues after
-	// the last run, so that the cost of a search does not grow with the number of runs.
+	// A search for steps without a job has at most goneBatches transactions. Each of them inspects at most goneBatch runs. The next search continues
+	// after the last inspected run. So the cost of a search does not grow with the number of runs.
 	goneBatch, goneBatches = 500, 20
 )
 
-// goneQuery finds the next unended runs with a given status, the newest first. For each run it returns the tokens of the nodes that wait for
-// the reply of a job although no reply can come any more: the job was deleted or has ended, and no reply with the token was posted. A
-// process posts the reply and completes the job in one transaction, so it posts no reply after the job has ended.
+// goneQuery finds the next runs with a given status, the newest first. For each run it returns tokens of nodes. Each of these nodes waits for the
+// reply of a job, but no reply will come: the job was deleted or has ended, and no reply with the token was posted. A process posts the reply and
+// completes the job in one transaction, so no process posts a reply after the job has ended.
 const goneQuery = `WITH looked AS MATERIALIZED (
 	SELECT r.run, r.id, r.created FROM %[2]s r WHERE r.status = $1 AND r.created <= $2 AND (r.created < $2 OR r.id > $3) ORDER BY r.created DESC, r.id LIMIT $4
 ),
@@ -151,7 +153,7 @@ type lost struct {
 	scheduled time.Time
 }
 
-// inBatches calls recoverSome repeatedly, each time in a new transaction, until a call finds less than a full batch.
+// inBatches calls recoverSome repeatedly, each time in a new transaction, until a call finds fewer than recoverBatch runs or steps.
 func (c Client) inBatches(ctx context.Context, recoverSome func(context.Context, pgx.Tx) (found int, err error)) error {
 	for {
 		var found int
@@ -168,7 +170,7 @@ func (c Client) inBatches(ctx context.Context, recoverSome func(context.Context,
 	}
 }
 
-// recoverRuns discards lost jobs of runs, and inserts new ones.
+// recoverRuns discards the jobs of runs whose processes have died or hang, and inserts new jobs for the runs.
 func (c Client) recoverRuns(ctx context.Context, tx pgx.Tx, age time.Duration) (found int, err error) {
 	var runs []string
 	var jobs []lost
@@ -203,7 +205,7 @@ func (c Client) recoverStrays(ctx context.Context, tx pgx.Tx) (found int, err er
 	return len(runs), err
 }
 
-// enqueueAll inserts jobs for the runs that can continue without a signal.
+// enqueueAll inserts a job for each of the runs that can continue without a signal.
 func (c Client) enqueueAll(ctx context.Context, tx pgx.Tx, runs []string) error {
 	for _, run := range runs {
 		if err := c.goOn(ctx, tx, run); err != nil && !errors.Is(err, store.ErrUnknownRun) {
@@ -213,8 +215,8 @@ func (c Client) enqueueAll(ctx context.Context, tx pgx.Tx, runs []string) error 
 	return nil
 }
 
-// recoverSteps discards jobs of steps whose processes are silent, and inserts new ones. If mostLosses processes of a step were lost, it
-// inserts no new job, and replies to the attempt with an error.
+// recoverSteps discards the jobs of steps whose processes are silent, and inserts new jobs. But if mostLosses processes were lost during an attempt,
+// recoverSteps replies to the attempt with an error instead.
 func (c Client) recoverSteps(ctx context.Context, tx pgx.Tx) (found int, err error) {
 	var jobs []lost
 	var steps []river.InsertManyParams
@@ -243,8 +245,8 @@ func (c Client) recoverSteps(ctx context.Context, tx pgx.Tx) (found int, err err
 	return len(jobs), err
 }
 
-// refuseGone fails attempts whose jobs are gone, since no process performs them and the reply would never come. It inspects some of the runs, and the
-// next call continues after the last of them.
+// refuseGone fails the attempts whose jobs are gone: no process performs these attempts, so no reply would ever come. Each call inspects a limited
+// number of runs, and the next call continues after the last of them.
 func (w *recoverWorker) refuseGone(ctx context.Context, c Client) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -268,8 +270,8 @@ func (w *recoverWorker) refuseGone(ctx context.Context, c Client) error {
 	return nil
 }
 
-// refuseSomeGone does the same as refuseGone for the next runs after a place, in one transaction. It returns the place of the last run that it
-// inspected.
+// refuseSomeGone does in one transaction what refuseGone does, for the next goneBatch runs after a place. It returns the place at which the next
+// transaction continues.
 func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (last place, err error) {
 	found, gone := 0, map[string][]string{}
 	last = after
@@ -285,7 +287,7 @@ func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (las
 	if found < goneBatch {
 		last = newest(after.status + 1)
 	}
-	for _, run := range slices.Sorted(maps.Keys(gone)) { // the order in which recoverSteps locks the rows of runs
+	for _, run := range slices.Sorted(maps.Keys(gone)) { // recoverSteps locks the rows of runs in the same order
 		for _, token := range gone[run] {
 			if err == nil {
 				err = c.refuse(ctx, tx, &stepArgs{Run: run, Token: token}, errGone)
@@ -298,8 +300,8 @@ func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (las
 // errGone is the error of an attempt if its job was deleted, or ended without a reply.
 var errGone = errors.New("the job of the step is gone: it was deleted or cancelled before it was performed, or it could not begin")
 
-// The method `refuse` posts an error as the reply to an attempt. If the run has ended or is not stored any more, nothing waits for the reply, so
-// refuse does nothing.
+// The method `refuse` posts an error as the reply to an attempt. If the run has ended or is not stored any more, refuse does nothing, since no node
+// waits for the reply.
 func (c Client) refuse(ctx context.Context, tx pgx.Tx, a *stepArgs, why error) error {
 	err := c.reply(ctx, tx, a, kahn.Reply{Err: why})
 	if errors.Is(err, store.ErrEnded) || errors.Is(err, store.ErrUnknownRun) {
@@ -318,7 +320,7 @@ func each(ctx context.Context, tx pgx.Tx, text string, args []any, f func(row pg
 	return err
 }
 
-// rescue discards jobs whose processes are lost. If a process recovers, it cannot change its job any more: River changes only running jobs.
+// rescue discards jobs whose processes are lost. If a lost process recovers, it cannot change the discarded job: River changes only running jobs.
 func (c Client) rescue(ctx context.Context, tx pgx.Tx, why string, jobs []lost) error {
 	if len(jobs) == 0 {
 		return nil
@@ -338,7 +340,7 @@ func (c Client) rescue(ctx context.Context, tx pgx.Tx, why string, jobs []lost) 
 	return err
 }
 
-// goesOn reports whether a run has something to do without a signal, now or later. A run that has ended has something to do if a redrive waits.
+// goesOn reports whether a run continues without a further request, now or later. A run that has ended continues if a redrive waits.
 func goesOn(r *store.Run) bool {
 	return r.Status.Terminal() && r.Posted > r.Taken || !r.Status.Terminal() && (!r.WakeAt.IsZero() || r.Status != machine.RunSuspended)
 }

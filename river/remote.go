@@ -23,7 +23,7 @@ type stepArgs struct {
 	Run     string `json:"run"`
 	Path    string `json:"path"` // the path of the node
 	Attempt int    `json:"attempt"`
-	Token   string `json:"token"` // the token under which the node waits for the reply
+	Token   string `json:"token"` // the name of the signal that carries the reply to the node
 	// LostAfter is how long the process that performs the attempt may be silent.
 	LostAfter time.Duration   `json:"lost_after"`
 	Losses    int             `json:"losses,omitempty"` // how many processes were lost during the attempt
@@ -33,20 +33,20 @@ type stepArgs struct {
 // Kind implements [river.JobArgs].
 func (stepArgs) Kind() string { return "kahn_step" }
 
-// Remote sends steps to other processes. Its method Step is the step function of a [Workflow], or the Do of a node: it inserts a job of
-// River, and suspends the node until the reply of the job comes. Any process that serves the kind of the node performs the job, see
-// [Server]. If the run has nothing else to do meanwhile, no process performs it until the reply comes.
+// Remote sends steps to other processes. Use its method Step as the step function of a [Workflow], or as the Do of a node. Step inserts a
+// job of River, and suspends the node until the job's reply comes. One of the processes that serve the kind of the node performs the job,
+// see [Server]. If the run has nothing else to do, no process performs the run until the reply comes.
 //
-// The job contains, as JSON, everything that the step can read, see [kahn.Call]. Large values are references if the codec of the run is a
-// [store.Blobs].
+// The job contains everything that the step can read, as JSON, see [kahn.Call]. If the codec of the run is a [store.Blobs], the job contains
+// references to large values instead of the values.
 type Remote struct {
-	// WithView lets the step see the results of all ancestors, see [kahn.Step.View]. Without it the step sees only the results of its
-	// predecessors.
+	// WithView lets the step see the results of all ancestors of the node, see [kahn.Step.View]. Without WithView the step sees only the
+	// results of the predecessors.
 	WithView bool
-	// LostAfter is how long the process of a step may send no heartbeat before another process performs the attempt again. Zero means 30 s.
-	// After three losses the attempt fails.
+	// LostAfter is how long the process of a step may be silent. If it sends no heartbeat for longer, it counts as lost, and another process
+	// performs the attempt again. Zero means 30 s. After three lost processes the attempt fails.
 	LostAfter time.Duration
-	// Priority is the priority of the jobs, from 1 to 4; jobs with 1 come first. Zero means 1.
+	// Priority is the priority of the jobs, from 1 to 4. Jobs with the priority 1 come first. Zero means 1.
 	Priority int
 }
 
@@ -54,13 +54,13 @@ const (
 	defaultLostAfter = 30 * time.Second
 	// mostLosses is the number of lost processes after which an attempt fails.
 	mostLosses = 3
-	// The constant `sent` is the prefix of the tokens under which nodes wait for the replies of their jobs. Step also saves the token as the node's
-	// state.
+	// The constant `sent` is the prefix of all tokens. A token is the name of the signal that carries the reply of a job to the node. Step
+	// also saves the token as the node's state.
 	sent = "kahn_step "
 )
 
-// Step sends an attempt and suspends the node. When the reply has come, the run calls Step again, and Step returns the reply. It must be called in a
-// run that a Performer performs.
+// Step sends an attempt to another process, and suspends the node. When the reply has come, the run calls Step again, and Step returns the reply.
+// If no Performer performs the run, the attempt fails.
 func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
 	if r.LostAfter < 0 || r.Priority < 0 || r.Priority > maxPriority {
 		return nil, kahn.Permanent(fmt.Errorf("%w: riverkahn.Remote: LostAfter %v is negative, or Priority %d is not between 0 and %d", machine.ErrBadValue, r.LostAfter, r.Priority, maxPriority))
@@ -98,17 +98,17 @@ func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
 // errEnd is returned for an end node whose step is a Remote.
 var errEnd = fmt.Errorf("%w: riverkahn.Remote: the end node cannot wait for the reply of another process", machine.ErrBadValue)
 
-// remoteStep is the runtime's name for the method value [Remote.Step].
+// remoteStep is the name that package runtime gives to a method value of [Remote.Step].
 var remoteStep = runtime.FuncForPC(reflect.ValueOf(Remote{}.Step).Pointer()).Name()
 
-// isRemote reports whether a step function is the method of a Remote. It returns false for a function that calls the method.
+// isRemote reports whether a step function is the method Step of a Remote. It returns false for another function that calls this method.
 func isRemote(do kahn.StepFunc) bool {
 	f := runtime.FuncForPC(reflect.ValueOf(do).Pointer())
 	return f != nil && f.Name() == remoteStep
 }
 
-// checkRemote returns errEnd if the step of an end node, at any depth of the plan, is a Remote. Such an end node would fail each run, and only after
-// all other nodes have ended.
+// checkRemote returns errEnd if the step of an end node, at any depth of the plan, is a Remote. Without this check each run would fail, but only when
+// the end node begins.
 func checkRemote(plan *kahn.Plan, step kahn.StepFunc) error {
 	for plans := []*kahn.Plan{plan}; len(plans) > 0; {
 		p := plans[0]

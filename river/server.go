@@ -29,8 +29,8 @@ type Server struct {
 	Kinds map[string]int
 	// Codec is the runs' codec, see [kahn.Encoding]. If Codec is nil, the Server uses an empty [kahn.Types].
 	Codec kahn.Codec
-	// RecoverEvery and Queue have the same meaning as in a [Performer], because a Server whose River client is the elected leader also looks for lost
-	// runs. If a Performer was registered before with the same configuration, the Performer's values count.
+	// RecoverEvery and Queue have the same meaning as in a [Performer], because the process of a Server also looks for lost runs. If a Performer was
+	// registered with the same configuration before the Server, the search uses the Performer's values.
 	RecoverEvery time.Duration
 	Queue        string
 }
@@ -67,13 +67,13 @@ type stepWorker struct {
 	s *Server
 }
 
-// Timeout returns -1, which means none: the node's timeout is the deadline of the call.
+// Timeout returns -1, which means no timeout: the deadline of the call limits the step.
 func (*stepWorker) Timeout(*river.Job[stepArgs]) time.Duration { return -1 }
 
-// errUnwanted is the cause with which the context of a step is cancelled when its run no longer waits for the reply.
+// errUnwanted is the error of a job if the run no longer waits for the step. It is also the cause with which the step's context is then cancelled.
 var errUnwanted = errors.New("the run does not wait for the step any more")
 
-// Work performs an attempt if the run waits for the reply, and posts the reply. The job succeeds even if the step fails.
+// Work checks that the run waits for the attempt, performs the attempt, and posts the reply. The job succeeds even if the step fails.
 func (w *stepWorker) Work(ctx context.Context, job *river.Job[stepArgs]) error {
 	x := &attempt{job: job, client: Client{Store: w.s.Store, River: river.ClientFromContext[pgx.Tx](ctx)}}
 	switch wanted, err := x.isAwaited(ctx); {
@@ -82,7 +82,7 @@ func (w *stepWorker) Work(ctx context.Context, job *river.Job[stepArgs]) error {
 	case err != nil:
 		return err
 	case !wanted:
-		return river.JobSnooze(awaitStart) // the job is tried again later, so that this worker can work other jobs meanwhile
+		return river.JobSnooze(awaitStart) // River tries the job again later; meanwhile this worker can work other jobs
 	}
 	reply, err := w.perform(ctx, x)
 	switch {
@@ -94,8 +94,8 @@ func (w *stepWorker) Work(ctx context.Context, job *river.Job[stepArgs]) error {
 	return x.answer(ctx, reply)
 }
 
-// perform calls the step function. It returns an error for the job if the run does not wait for the step any more, or if the client of River
-// stops.
+// perform calls the step function. It returns an error for the job if the run no longer waits for the step, or if the step fails while the client
+// of River stops.
 func (w *stepWorker) perform(ctx context.Context, x *attempt) (kahn.Reply, error) {
 	call := kahn.Call{Codec: w.s.Codec}
 	if err := json.Unmarshal(x.job.Args.Call, &call); err != nil {
@@ -143,16 +143,17 @@ type attempt struct {
 }
 
 const (
-	// The run may not have stored yet that it waits for the job's reply. awaitStart is how long the job waits for that.
+	// When the job begins, the store may not have recorded yet that the node waits for the reply. awaitStart is how long the job waits for this
+	// record, and startPause is the pause between two looks at the store.
 	awaitStart = 2 * time.Second
 	startPause = 10 * time.Millisecond
-	// answerPause is the pause before a reply is posted again.
+	// answerPause is the pause before the next try to post a reply.
 	answerPause = time.Second
-	// beats is the number of heartbeats that a process sends during the time LostAfter.
+	// beats is how many heartbeats a process sends in the time Remote.LostAfter.
 	beats = 5
 )
 
-// isAwaited blocks until the store says that the run waits for the attempt. It returns false if that takes longer than awaitStart.
+// isAwaited returns true when the store says that the run waits for the attempt. It returns false if this takes longer than awaitStart.
 func (x *attempt) isAwaited(ctx context.Context) (bool, error) {
 	for began := time.Now(); time.Since(began) < awaitStart; {
 		if awaited, err := x.beat(ctx, x.client.Store.Pool()); err != nil || awaited {
@@ -184,13 +185,13 @@ func (x *attempt) follow(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// nodeQuery returns the numbers of a run and of its node with a given path. It is executed only once for each attempt, since it reads the
-// keys of all nodes of the run. If a composite is retried, each try has a new node with this path: the query returns the newest one.
+// nodeQuery returns the number of a run, and the number of the run's node with a given path. It reads the keys of all nodes of the run, so the method
+// beat keeps its result. If a composite is retried, each try has a new node with this path: the query returns the newest node.
 const nodeQuery = `SELECT r.run, max(n.node) FROM %s r JOIN %s n USING (run)
 WHERE r.id = $1 AND (n.key = $2 OR position('#try' IN n.key) > 0 AND regexp_replace(n.key, '#try[0-9]+', '', 'g') = $2) GROUP BY r.run`
 
-// beatQuery records that the process of a job is alive. It returns three booleans: this process still works the job and the node is not terminal; the
-// node is suspended; the node waits under the token of the job.
+// beatQuery records that the process of a job is alive. It returns three booleans. The first is true if this process still works the job and the node
+// is not terminal. The second is true if the node is suspended. The third is true if the node's record contains the token of the job.
 const beatQuery = `WITH beat AS (UPDATE %[1]s SET attempted_at = now() WHERE id = $1 AND attempt = $2 AND state = 'running' RETURNING id)
 SELECT (SELECT count(*) FROM beat) = 1 AND NOT n.terminal, coalesce(n.status = 'suspended', false), coalesce(position(convert_to($5, 'UTF8') IN n.record) > 0, false)
 FROM %[2]s r JOIN %[3]s n USING (run) WHERE r.run = $3 AND n.node = $4 AND r.ended IS NULL`
@@ -200,8 +201,8 @@ type querier interface {
 	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
 }
 
-// The method `beat` sends a heartbeat, and reports whether the run waits for the attempt. It returns errUnwanted if the run no longer waits for the
-// attempt and will not wait for it again.
+// The method `beat` sends a heartbeat, and reports whether the run waits for the attempt. It returns errUnwanted if the run will never wait for the
+// attempt again, or if this process no longer works the job.
 func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error) {
 	a := &x.job.Args
 	if x.run == 0 {
@@ -220,8 +221,8 @@ func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error
 }
 
 // The method `answer` completes the job and posts the reply, in one transaction. If the transaction fails, `answer` repeats it, so that the reply is
-// not lost. If the store rejects the value of the reply, `answer` posts this error instead. It gives up when the run no longer waits for the reply,
-// or when the client of River stops.
+// not lost. If the store rejects the value of the reply, `answer` posts the store's error instead. It gives up if the run no longer waits for the
+// reply, or if the transaction fails while the client of River stops.
 func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 	for {
 		err := x.answerOnce(context.WithoutCancel(ctx), reply)
@@ -236,7 +237,7 @@ func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 		}
 		pause, stop := context.WithCancelCause(ctx)
 		timer := time.AfterFunc(answerPause, func() { stop(nil) })
-		x.follow(pause, stop) // without heartbeats the process would count as lost, and another would perform the step again
+		x.follow(pause, stop) // without heartbeats this process would count as lost, and another process would perform the step again
 		timer.Stop()
 		stop(nil)
 		switch {
@@ -248,7 +249,7 @@ func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 	}
 }
 
-// answerOnce tries the transaction of the method `answer` once.
+// answerOnce executes the transaction of the method `answer` once.
 func (x *attempt) answerOnce(ctx context.Context, reply kahn.Reply) error {
 	ctx, cancel := context.WithTimeout(ctx, giveBackTimeout)
 	defer cancel()
@@ -266,7 +267,7 @@ func (x *attempt) answerOnce(ctx context.Context, reply kahn.Reply) error {
 	})
 }
 
-// The method `reply` posts a reply for the node that waits for it, or an error if the reply cannot be encoded.
+// The method `reply` posts the reply to an attempt. If the reply cannot be encoded, it posts the encoding error instead.
 func (c Client) reply(ctx context.Context, tx pgx.Tx, a *stepArgs, reply kahn.Reply) error {
 	text, err := json.Marshal(reply)
 	if err != nil {
@@ -282,7 +283,7 @@ func (c Client) reply(ctx context.Context, tx pgx.Tx, a *stepArgs, reply kahn.Re
 	return err
 }
 
-// The type `unheard` drops what a step reports while a Server performs it, such as logs. These reports do not reach the run.
+// The type `unheard` drops everything that a step reports while a Server performs the step, for example logs. These reports do not reach the run.
 type unheard struct{}
 
 func (unheard) Emit(any)               {}

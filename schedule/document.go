@@ -13,8 +13,8 @@ import (
 )
 
 // FromDocument returns the schedule of a document. The workflow is the document's graph. A schedule without a name has the graph's name. The runs
-// have the inputs of the schedule. They also have the input "tick", unless the schedule sets it or the graph declares only other inputs. The error
-// matches [ErrBadSchedule] if the schedule is invalid, or if the document has no schedule.
+// get the inputs that the schedule sets. If the schedule does not set the input "tick", the runs also get this input, unless the graph declares only
+// other inputs. The error matches [ErrBadSchedule] if the schedule is invalid, or if the document has no schedule.
 func FromDocument(doc *definition.Document) (Schedule, error) {
 	d := doc.Schedule
 	if d == nil {
@@ -40,9 +40,9 @@ func FromDocument(doc *definition.Document) (Schedule, error) {
 	return s, err
 }
 
-// Check returns what is wrong with the schedule of a document. It is meant for the field CheckSchedule of a [definition.Loader]. Each problem is a
-// [*kahn.Problem] that matches [ErrBadSchedule]. Its Field is Cron, Zone, Every, Key, Priority or Labels; for a problem with another field it is
-// empty.
+// Check returns the problems with the schedule of a document, joined into one error. It is meant for the field CheckSchedule of a
+// [definition.Loader]. Each problem is a [*kahn.Problem] that matches [ErrBadSchedule]. The Field of a problem is Cron, Zone, Every, Key, Priority or
+// Labels, or empty if the problem concerns another field.
 func Check(d *definition.Schedule) error {
 	s := Schedule{
 		Name: cmp.Or(d.Name, "name"), Cron: d.Cron, Zone: d.Zone, Every: d.Every, Missed: Missed(d.Missed), StartingDeadline: d.StartingDeadline,

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// After Pause, the ticks of a schedule do not run until Resume is called. A pending tick is cancelled when it becomes due, with the reason
-// "paused". The error matches [ErrUnknownSchedule] if the store does not have the schedule.
+// Pause pauses a schedule: its ticks do not run until Resume is called. If the run of a tick becomes due during the pause, it is cancelled with the
+// reason "paused". The error matches [ErrUnknownSchedule] if the store does not have the schedule.
 func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	return s.change(ctx, name, func(x *store.ScheduleState, _ time.Time) (*store.NewRun, bool, error) {
 		if x.Revision == 0 {
@@ -23,9 +23,9 @@ func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	})
 }
 
-// Resume ends a pause. Ticks during the pause do not count as missed: the next tick is the first one after now. The error
+// Resume ends a pause. Ticks during the pause do not count as missed: the next tick is the first tick after the call. The error
 // matches [ErrUnknownSchedule] if the store does not have the schedule, and [ErrBadSchedule] if this Scheduler does not have
-// it.
+// the schedule.
 func (s *Scheduler) Resume(ctx context.Context, name string) error {
 	var skip, tick time.Time
 	for {
@@ -98,10 +98,10 @@ func (s *Scheduler) RunNow(ctx context.Context, name string) (id string, err err
 	}
 }
 
-// Backfill creates runs for the ticks at or after the time "from" and before the time "before", except ticks that already have runs. It returns
-// the ids of the new runs. The runs are due at once. They run side by side, as far as MaxRuns allows, whatever the schedule says about overlaps.
-// Backfill leaves out future ticks, and the latest tick, which is usually pending. If there are more than 1,000 ticks, Backfill creates nothing
-// and returns an error that matches [ErrBadSchedule]. Otherwise Backfill returns the same errors as Resume. A failed call may be repeated.
+// Backfill creates runs for ticks that have no run yet, from the time "from" on (inclusive) until the time "before" (exclusive). It returns
+// the ids of the new runs. The runs are due at once. They run side by side, as far as MaxRuns allows, even if Overlap is Skip. Backfill leaves out
+// future ticks. It also leaves out the schedule's latest tick, whose run is usually pending. If there are more than 1,000 ticks, Backfill creates
+// nothing and returns an error that matches [ErrBadSchedule]. Otherwise Backfill returns the same errors as Resume. A failed call may be repeated.
 func (s *Scheduler) Backfill(ctx context.Context, name string, from, before time.Time) (created []string, err error) {
 	list, now, err := s.store.Schedules(ctx, name)
 	if err != nil {
@@ -137,8 +137,8 @@ func (s *Scheduler) Backfill(ctx context.Context, name string, from, before time
 	return created, nil
 }
 
-// Remove removes a schedule from the store, and cancels its pending tick. If a process later begins to serve the schedule, it stores
-// the schedule again. The error matches [ErrUnknownSchedule] if the store does not have the schedule.
+// Remove removes a schedule from the store, and cancels its pending tick. If a process calls Serve with the schedule later, that
+// process stores the schedule again. The error matches [ErrUnknownSchedule] if the store does not have the schedule.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	for {
 		list, _, err := s.store.Schedules(ctx, name)
@@ -164,11 +164,11 @@ type Status struct {
 	Schedule
 	Paused bool
 	Next   []time.Time // the next ticks; none while the schedule is paused
-	Last   []store.Run // the latest runs that have begun or ended, the newest first, as List of the store returns them
+	Last   []store.Run // the latest runs that are no longer pending, the newest first
 }
 
-// List returns the schedules of the store, including schedules of other processes, in the order of their names. Each Status contains at most the
-// given numbers of next ticks and latest runs. Inputs is nil for schedules of other processes.
+// List returns all schedules in the store, sorted by name. The argument "ticks" is the greatest number of next ticks in a Status, and the argument
+// "runs" is the greatest number of latest runs. If this Scheduler does not have a schedule, Inputs is nil in the schedule's Status.
 func (s *Scheduler) List(ctx context.Context, ticks, runs int) (list []Status, err error) {
 	rows, now, err := s.store.Schedules(ctx)
 	if err != nil {

@@ -22,39 +22,40 @@ import (
 type Schedule struct {
 	// Name identifies the schedule in its store. It must not contain an @.
 	Name string
-	// Workflow is the name of a graph among the workflows that are served. Empty means Name.
+	// Workflow is the name of the graph of a served workflow. If Workflow is empty, Name is also the name of the graph.
 	Workflow string
-	// Cron is an expression in the time zone Zone, see the function [Cron]. Every is an interval, see the function [Every]. A schedule has either
-	// Cron or Every.
+	// Cron is a cron expression and Zone its time zone, see the function [Cron]. Every is an interval, see the function [Every]. A schedule has
+	// either Cron or Every.
 	Cron, Zone string
 	Every      time.Duration
 	// Missed says what happens to ticks at which no process served the schedule.
 	Missed Missed
-	// StartingDeadline is how late the run of a tick may begin. If the run cannot begin by then, the tick is missed. Zero means no bound, or a
-	// minute if Missed is None.
+	// StartingDeadline is how late the run of a tick may begin. If the run does not begin by then, the tick is missed. Zero means one
+	// minute if Missed is None, and no bound otherwise.
 	StartingDeadline time.Duration
 	// Overlap says what happens to a tick if the run of an earlier tick has not ended.
 	Overlap Overlap
-	// Each tick is delayed by less than Jitter. The delay is computed from the name and the tick, so it is the same in each process.
+	// Jitter bounds the delay of runs: the run of a tick is due at the tick plus a delay below Jitter. The delay depends only on the name and the
+	// tick, so it is the same in each process.
 	Jitter time.Duration
 	// Labels are the runs' labels, in addition to [LabelSchedule] and the other labels of this package.
 	Labels map[string]string
-	// Key and Priority are the key and the priority of the runs, see [kahn.RunKey] and [kahn.RunPriority]. Key is usually the name of a tenant: then
-	// the runs of the ticks take their turns, and count towards bounds, like the tenant's other runs. Runs of RunNow and Backfill have the same key
-	// and priority.
+	// Key and Priority are the key and the priority of the runs, see [kahn.RunKey] and [kahn.RunPriority]. Key is usually the name of a tenant: the
+	// schedule's runs then take turns, and count towards bounds, like the tenant's other runs. Runs of RunNow and Backfill have the same key and
+	// priority.
 	Key      string
 	Priority int
 	// Inputs returns the inputs of the run of a tick. It is called when the run is created, usually at the previous tick, and may be called again.
-	// New also calls it once, to check the inputs of the next tick. The run also has the input "tick", the time of the tick as a text in RFC 3339,
-	// unless Inputs returns an input with this name or the graph declares only other inputs. If Inputs fails, or the graph does not take the returned
-	// inputs, the tick is left out. Service.OnError then gets an error that matches ErrBadSchedule; if OnError is nil, slog.Default logs the error.
+	// New also calls it once, to check the inputs of the next tick. If Inputs does not return an input "tick", the run has the time of the tick as
+	// this input, as a text in RFC 3339, unless the graph declares only other inputs. If Inputs fails, or the graph does not take the inputs, the run
+	// does not begin. Service.OnError then gets an error that matches ErrBadSchedule; if OnError is nil, slog.Default logs the error.
 	Inputs func(tick time.Time) (map[string]any, error)
 }
 
 // Missed says what happens to ticks at which no process served a schedule. Only the last 1,000 missed ticks have runs.
 type Missed string
 
-// The values of Missed say what happens to missed ticks. If a tick is left out, its run is cancelled with the reason "missed".
+// The values of Missed say what happens to missed ticks. If a missed tick does not run, its run is cancelled with the reason "missed".
 const (
 	Latest Missed = ""     // the latest missed tick runs
 	None   Missed = "none" // no missed tick runs
@@ -67,10 +68,10 @@ type Overlap string
 // The values of Overlap say what happens to ticks that overlap.
 const (
 	Skip  Overlap = ""      // the run of the later tick is cancelled, with the reason "overlaps"
-	Allow Overlap = "allow" // the later tick runs beside the other run
+	Allow Overlap = "allow" // the run of the later tick begins beside the other run
 )
 
-// The labels of runs.
+// The labels of the runs of a schedule.
 const (
 	LabelSchedule = "schedule"         // the name of the schedule
 	LabelTick     = "schedule.tick"    // the time of the tick, in RFC 3339, UTC
@@ -83,7 +84,7 @@ const (
 const (
 	kindNow      = "now"
 	kindBackfill = "backfill"
-	// mostMissed bounds how many missed ticks have runs.
+	// mostMissed is how many missed ticks have runs: the latest ones. One call of Backfill creates at most this number of runs.
 	mostMissed = 1000
 	// noneLate is the default StartingDeadline of schedules whose missed ticks do not run.
 	noneLate = time.Minute
@@ -112,7 +113,7 @@ type rule struct {
 	Schedule
 }
 
-// define checks a schedule.
+// define checks a schedule, and returns its rule and its definition in JSON.
 func (s *Schedule) define() (*rule, json.RawMessage, error) {
 	bad := func(format string, args ...any) (*rule, json.RawMessage, error) {
 		return nil, nil, fmt.Errorf("%w %q: %s", ErrBadSchedule, s.Name, fmt.Sprintf(format, args...))
@@ -177,8 +178,8 @@ func hashOf(data []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// ruleOf returns the rule that the row of a schedule defines. A row cannot contain the function Inputs. If own is not nil, the rule gets Inputs
-// from own.
+// ruleOf returns the rule that the row of a schedule defines. A row cannot contain the function Inputs, so the rule gets Inputs from own,
+// unless own is nil.
 func ruleOf(row *store.Schedule, own *rule) (*rule, error) {
 	var d written
 	s := Schedule{Name: row.Name}
@@ -224,7 +225,7 @@ func tickOf(name, id string) time.Time {
 	return tick
 }
 
-// The method `begins` returns the time at which the run of a tick is due: the time of the tick plus the tick's share of the jitter.
+// The method `begins` returns the time at which the run of a tick is due: the time of the tick plus a delay below Jitter.
 func (r *rule) begins(tick time.Time) time.Time {
 	if r.Jitter <= 0 {
 		return tick
@@ -242,7 +243,7 @@ func (r *rule) late() time.Duration {
 }
 
 // The method `after` returns the next tick after a tick, or the zero time if there is none. If more than mostMissed ticks were missed, it skips the
-// earliest of them, so that mostMissed remain. The result `left` is the number of skipped ticks.
+// earliest of them, and mostMissed ticks remain. The result `left` is the number of skipped ticks.
 func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 	if next = r.times.Next(tick); next.IsZero() || next.After(now) {
 		return next, 0
@@ -266,8 +267,8 @@ func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 	return ring[n%mostMissed], n - mostMissed
 }
 
-// newRun returns the run of a tick. If Inputs returns an error, or the graph does not take the inputs, the run has the label LabelLeftOut
-// with the error, and Scheduler.admit cancels the run when it is about to begin.
+// newRun returns the run of a tick. If Inputs returns an error, or the graph does not take the inputs, the label LabelLeftOut contains the
+// error. Scheduler.admit then cancels the run when the run is about to begin.
 func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, tick time.Time) store.NewRun {
 	labels := map[string]string{}
 	for name, value := range r.Labels {
@@ -287,7 +288,7 @@ func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, 
 		labels[LabelLeftOut] = "inputs: " + err.Error()
 		n = store.NewRun{ID: id, Spec: store.Spec{Workflow: r.Workflow, Labels: labels, Key: r.Key, Priority: r.Priority}}
 	}
-	n.Plan = "" // any version of the workflow may perform it
+	n.Plan = "" // any version of the workflow may perform the run
 	n.NotBefore = r.begins(tick)
 	if kind != "" {
 		n.NotBefore = time.Time{}
@@ -344,7 +345,7 @@ func contain(f func() error) error {
 	return foreign.Contain(f, func(v any) error { return foreign.NewPanicError(v) })
 }
 
-// The function `declares` reports whether a graph accepts an input.
+// The function `declares` reports whether a graph accepts an input: it declares this input, or it declares no inputs.
 func declares(g *kahn.Graph, name string) bool {
 	for i := range g.Inputs {
 		if g.Inputs[i].Name == name {

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Scheduler performs the runs of a store, and begins the runs of schedules at their ticks. [New] makes one.
+// Scheduler performs the runs in a store, and begins the runs of schedules at their ticks. [New] makes one.
 type Scheduler struct {
 	runner    *kahn.Runner
 	service   kahn.Service
@@ -24,7 +24,7 @@ type Scheduler struct {
 	workflows map[string]*kahn.Workflow // by name; of several workflows with the same name, the first one
 	host      func(ctx context.Context, r *store.Run) (*kahn.Request, error)
 
-	woken chan struct{} // gets an element when a run has ended and the next tick waits for that end
+	woken chan struct{} // gets an element when a run ends, if the next tick waits for the end of this run
 	mu    sync.Mutex    // guards the fields below
 	late  map[string]bool
 }
@@ -38,13 +38,13 @@ type owned struct {
 // ErrUnknownSchedule is returned if the store does not have the schedule.
 var ErrUnknownSchedule = errors.New("unknown schedule")
 
-// tendEvery is how often a Scheduler looks for schedules whose next tick no process has created.
+// tendEvery is the interval at which a Scheduler looks for schedules that lack their next tick.
 const tendEvery = 10 * time.Second
 
 // New returns a Scheduler. The store of the service must be a [store.ScheduleStore], and the service must have the workflows of the schedules. If
 // several workflows have the same name, the first of them creates the runs. New writes nothing to the store: Serve writes the schedules. The error
-// matches [ErrBadSchedule] if a schedule is invalid, if its workflow is missing, or if the graph does not take the inputs of its next tick. The
-// error matches [kahn.ErrBadOption] if runner is nil or the store is not a ScheduleStore.
+// matches [ErrBadSchedule] if a schedule is invalid or listed twice, if its workflow is missing, or if the graph does not take the inputs of the next
+// tick. The error matches [kahn.ErrBadOption] if runner is nil or the store is not a ScheduleStore.
 func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Scheduler, error) {
 	s := &Scheduler{
 		runner: runner, service: service, own: map[string]*owned{}, workflows: map[string]*kahn.Workflow{}, woken: make(chan struct{}, 1), late: map[string]bool{},
@@ -83,10 +83,10 @@ func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Sch
 	return s, nil
 }
 
-// Serve writes the schedules into the store, performs runs as [kahn.Runner.Serve] does, and returns the errors of that method. Any number of
-// processes may serve the same schedules; if their definitions differ, the definition of the process that called Serve last applies. If a stored
-// schedule belongs to other processes, Serve does not change it. It performs the schedule's pending tick, or cancels it as missed, but does not
-// create the next tick. If no process has the schedule any more, no tick follows. [Scheduler.Remove] removes such a schedule.
+// Serve writes the schedules into the store. Then it performs runs like [kahn.Runner.Serve], and returns the errors of that method. Any number of
+// processes may serve the same schedules. If their definitions differ, the definition of the process that called Serve last applies. If the store has
+// a schedule that this Scheduler does not have, Serve does not change the definition. Serve performs or cancels the run of its pending tick,
+// but does not create the next tick. If no process has the schedule any more, no tick follows, and [Scheduler.Remove] can remove the schedule.
 func (s *Scheduler) Serve(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(s.own)) {
 		if err := s.define(ctx, s.own[name]); err != nil {
@@ -102,7 +102,7 @@ func (s *Scheduler) Serve(ctx context.Context) error {
 }
 
 // The method `change` reads the row of a schedule, and calls f, which may change the row and may return a run. Then it writes the row and this run.
-// It starts over if another process has changed the row meanwhile. The result `write` of f is false if there is nothing to write.
+// If another process has changed the row meanwhile, the method starts over. If f returns false as `write`, there is nothing to write.
 func (s *Scheduler) change(ctx context.Context, name string, f func(x *store.ScheduleState, now time.Time) (create *store.NewRun, write bool, err error)) error {
 	for {
 		list, now, err := s.store.Schedules(ctx, name)
@@ -126,7 +126,7 @@ func (s *Scheduler) change(ctx context.Context, name string, f func(x *store.Sch
 	}
 }
 
-// reportLeftOut reports a new run that will not begin, because its inputs could not be made.
+// reportLeftOut reports a new run that will not begin, because Inputs failed or the graph does not take the inputs.
 func (s *Scheduler) reportLeftOut(n *store.NewRun) {
 	if n == nil || n.Spec.Labels[LabelLeftOut] == "" {
 		return
@@ -138,9 +138,10 @@ func (s *Scheduler) reportLeftOut(n *store.NewRun) {
 // The function `taken` reports whether a store refused to replace the run of a tick, because the run has begun, is about to begin, or has requests.
 func taken(err error) bool { return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrLeased) }
 
-// The method `define` writes the row of a schedule that is new or has changed, and replaces the pending tick.
+// The method `define` writes the row of a new or changed schedule, and replaces the pending tick. If the schedule has not changed but has the
+// function Inputs, the pending tick stays and its run gets new inputs.
 func (s *Scheduler) define(ctx context.Context, o *owned) error {
-	var skip time.Time // the runs of the ticks up to this time already exist
+	var skip time.Time // the ticks up to this time have runs that cannot be replaced
 	for {
 		var tick time.Time
 		replaced := ""
@@ -186,11 +187,11 @@ func (s *Scheduler) define(ctx context.Context, o *owned) error {
 	}
 }
 
-// leaveOut cancels the run of a tick that is left out.
+// leaveOut cancels a pending run, for the given reason.
 func (s *Scheduler) leaveOut(ctx context.Context, run, reason string) error {
 	in, ok := s.store.(store.Inbox)
 	if !ok {
-		return nil // the method `admit` refuses the run when it is about to begin
+		return nil // when the run is about to begin, the method `admit` cancels it
 	}
 	_, err := in.Post(ctx, run, store.Request{ID: "schedule", Kind: store.KindCancel, Actor: "schedule", Comment: reason})
 	if errors.Is(err, store.ErrUnknownRun) || errors.Is(err, store.ErrEnded) {
@@ -209,7 +210,7 @@ func (s *Scheduler) creates(r *rule) bool {
 	return s.own[r.name] != nil && s.workflows[r.Workflow] != nil
 }
 
-// ruleOf reads the row of a schedule.
+// ruleOf returns the rule in the row of a schedule. If this process has the schedule, the rule has its Inputs.
 func (s *Scheduler) ruleOf(x *store.Schedule) (*rule, error) {
 	if x.Revision == 0 {
 		return nil, fmt.Errorf("%w %q: no running Scheduler has stored it yet", ErrUnknownSchedule, x.Name)
@@ -220,8 +221,8 @@ func (s *Scheduler) ruleOf(x *store.Schedule) (*rule, error) {
 	return ruleOf(x, nil)
 }
 
-// The method `follow` finds the tick that comes after the given tick and after the time "skip", makes it the schedule's latest tick, and returns its
-// run.
+// The method `follow` finds the first tick that is after the given tick and after the time "skip". It makes this tick the schedule's latest tick, and
+// returns the tick's run.
 func (s *Scheduler) follow(x *store.Schedule, r *rule, tick, skip, now time.Time) (next time.Time, create *store.NewRun, left int) {
 	if next, left = r.after(tick, now); !next.After(skip) && !skip.IsZero() {
 		next = r.times.Next(skip)
@@ -235,8 +236,8 @@ func (s *Scheduler) follow(x *store.Schedule, r *rule, tick, skip, now time.Time
 	return next, &n, left
 }
 
-// The method `admit` decides whether a run that is about to begin may begin. This process holds the run's lease, so no other process makes this
-// decision.
+// The method `admit` is called when a run is about to begin, and decides whether the run may begin. This process holds the run's lease, so no other
+// process makes this decision.
 func (s *Scheduler) admit(ctx context.Context, run *store.Run) (*kahn.Request, error) {
 	name := run.Labels[LabelSchedule]
 	if name == "" {
@@ -318,7 +319,7 @@ func (s *Scheduler) ask(ctx context.Context, run *store.Run) (*kahn.Request, err
 	return s.host(ctx, run)
 }
 
-// The method `around` wakes the method `tend` when a run has ended and the next tick waits for that end.
+// The method `around` wakes the method `tend` when a run ends, if the next tick waits for the end of this run.
 func (s *Scheduler) around(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 	return ctx, func(*kahn.Result) {
 		s.mu.Lock()
@@ -338,8 +339,8 @@ func (s *Scheduler) wake() {
 	}
 }
 
-// The method `tend` creates ticks that no process has created. A tick may be missing for three reasons: the process that performed the previous tick
-// has died, that process did not know the schedule, or the run of the previous tick had to end first.
+// The method `tend` creates ticks that no process has created. There are three reasons why a tick may be missing: the process that performed the
+// previous tick has died, that process did not have the schedule, or the run of the previous tick had to end first.
 func (s *Scheduler) tend(ctx context.Context) {
 	timer := time.NewTicker(tendEvery)
 	defer timer.Stop()
@@ -388,7 +389,8 @@ func (s *Scheduler) look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// goOn creates the tick after the latest tick, once the latest tick has begun.
+// goOn creates the tick after the latest tick, if the run of the latest tick has begun. If the next tick must wait for the end of this run, goOn does
+// nothing until the run has ended.
 func (s *Scheduler) goOn(ctx context.Context, name string) error {
 	var next, skip time.Time
 	for {

@@ -13,11 +13,11 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// ErrBadSchedule is matched by the error for a bad expression, zone, interval or [Schedule].
+// ErrBadSchedule is returned if an expression, a zone, an interval or a [Schedule] is invalid.
 var ErrBadSchedule = errors.New("bad schedule")
 
-// Times are the ticks of a cron expression or of an interval. They depend only on the expression or the interval: no tick depends on the
-// previous one.
+// Times are the ticks of a cron expression or of an interval. They depend only on the interval, or on the expression and its zone: no tick
+// depends on the previous tick.
 type Times struct {
 	every int64 // seconds between ticks; 0 for an expression
 	zone  *time.Location
@@ -30,10 +30,11 @@ type Times struct {
 // Cron returns the times of a cron expression in a time zone of the IANA database, such as "Europe/Berlin"; "" is UTC. The expression has
 // five fields (minute, hour, day of month, month, day of week) or is @hourly, @daily, @midnight, @weekly, @monthly, @yearly or @annually.
 //
-// When clocks change, Cron follows the rule of Vixie cron. An expression whose minute and hour do not begin with a star ticks once for each local
-// time that matches. If clocks go forward, a time in the gap moves to the end of the gap. If a time occurs twice, only the first one counts. Any
-// other expression ticks whenever the local time matches. So "*/10 * * * *" ticks every ten minutes, even when clocks change. If neither the day of
-// month nor the day of week begins with a star, one of the two must match; otherwise both must match.
+// When clocks change, Cron follows the rule of Vixie cron. If neither the minute nor the hour begins with a star, the expression ticks once for each
+// local time that matches. If clocks go forward, a time in the gap moves to the end of the gap. If clocks go back, a local time that occurs twice
+// ticks at its first occurrence. If the minute or the hour begins with a star, the expression ticks whenever the local time matches. So
+// "*/10 * * * *" ticks every ten minutes, even when clocks change. If the day of month or the day of week begins with a star, both must match;
+// otherwise it is enough if one of them matches.
 //
 // The error matches [ErrBadSchedule] and names the field.
 func Cron(expression, zone string) (*Times, error) {
@@ -108,7 +109,7 @@ var fields = [...]field{
 	{"minute", 59, cron.Minute}, {"hour", 23, cron.Hour}, {"day of month", 31, cron.Dom}, {"month", 12, cron.Month}, {"day of week", 7, cron.Dow},
 }
 
-// The pattern `part` matches one element of the comma-separated list in a field. It is stricter than package cron. That package accepts signs, for
+// The pattern `part` matches one element of the comma-separated list in a field. It is stricter than package cron, which accepts signs, for
 // example, and ignores what follows a star.
 var part = regexp.MustCompile(`^(?:\*|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]{1,9}))?$`)
 
@@ -204,17 +205,17 @@ func (t *Times) Between(from, before time.Time) iter.Seq[time.Time] {
 	}
 }
 
-// The function `shown` returns the local time of u as a number of seconds: the Unix time at which a clock in UTC shows the same.
+// The function `shown` returns the local time of u as a number: the Unix time at which a clock in UTC shows the same local time.
 func shown(u time.Time) int64 {
 	_, offset := u.Zone()
 	return u.Unix() + int64(offset)
 }
 
-// margin is larger than any offset of a zone, in seconds.
+// margin is a number of seconds that is larger than the offset of any zone.
 const margin = 26 * 3600
 
-// The method `reached` returns the first time at which a clock in the zone shows the local time c, a number as the function `shown` returns it. If the
-// clock skips c, the method returns the end of the gap.
+// The method `reached` returns the first time at which a clock in the zone shows the local time c. The number c is a local time, see
+// the function `shown`. If the clock skips c, the method returns the end of the gap.
 func (t *Times) reached(c int64) time.Time {
 	for u := time.Unix(c-margin, 0).In(t.zone); ; {
 		_, end := u.ZoneBounds()
@@ -248,8 +249,8 @@ func (t *Times) nextByClock(after time.Time) time.Time {
 // horizon is the number of days that Times.match looks ahead.
 const horizon = 30 * 366
 
-// The method `match` returns the first minute that the expression allows, at or after c. Both `minute` and c are local times as numbers, see the
-// function `shown`. The result ok is false if no such minute is within the horizon.
+// The method `match` returns the first minute, at or after c, that the expression allows. Both `minute` and c are local times as numbers, see the
+// function `shown`. The result ok is false if the expression allows no minute within the horizon.
 func (t *Times) match(c int64) (minute int64, ok bool) {
 	day := time.Unix(c, 0).UTC()
 	first := day.Hour()*60 + day.Minute()

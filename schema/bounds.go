@@ -18,8 +18,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The function `measure` refuses a value that is too deep or too large, or that contains itself, since encoding or validating this value would take
-// unbounded work. A value with its own JSON encoding counts as one part.
+// The function `measure` returns an error if a value is nested too deeply, has too many parts or contains itself, since it would take unbounded work
+// to encode or validate the value. If the value or a part of it has its own JSON encoding, it counts as one part.
 func measure(v any, maxDepth, maxParts int) error {
 	m := meter{depth: maxDepth, parts: maxParts}
 	return m.walk(reflect.ValueOf(v), 0)
@@ -78,7 +78,7 @@ func (m *meter) walk(v reflect.Value, depth int) error {
 	return nil
 }
 
-// badNumber looks for a number that would take unbounded work to compare exactly.
+// badNumber looks for a number that has too many digits or too large an exponent, since an exact comparison would take unbounded work.
 func badNumber(v any, path []string) (bad kahn.Violation, found bool) {
 	switch v := v.(type) {
 	case json.Number:
@@ -103,8 +103,8 @@ func badNumber(v any, path []string) (bad kahn.Violation, found bool) {
 	return bad, false
 }
 
-// The function `pattern` compiles a pattern of a schema, unless the pattern is too long. Package regexp refuses a pattern whose compiled form would
-// be too large, and matches in linear time.
+// The function `pattern` compiles a pattern of a schema. It returns an error if the pattern is too long. Package regexp also refuses a pattern whose
+// compiled form would be too large, and matches in linear time.
 func pattern(text string) (jsonschema.Regexp, error) {
 	if len(text) > maxPattern {
 		return nil, fmt.Errorf("%w: a pattern of %d bytes", ErrLimit, len(text))
@@ -116,11 +116,11 @@ func pattern(text string) (jsonschema.Regexp, error) {
 	return re, nil
 }
 
-// reach is the number of schemas that a schema applies to the same value, itself included, and the depth of their nesting.
+// reach contains the number of schemas, including itself, that a schema applies to the same value, and the depth of their nesting.
 type reach struct{ schemas, depth int }
 
-// checkReach refuses a schema that would apply too many schemas to one value, or would nest them too deeply. It visits each schema once, but counts
-// it once for each path that leads to it, since the validator applies the schema again each time.
+// checkReach returns an error if a schema would apply too many schemas to one value, or would nest them too deeply. It visits each schema once. If
+// several paths lead to a schema, the schema counts once for each path, since the validator applies it once for each path.
 func checkReach(root *jsonschema.Schema) error {
 	known := map[*jsonschema.Schema]reach{}
 	var of func(s *jsonschema.Schema) reach
@@ -156,7 +156,7 @@ func checkReach(root *jsonschema.Schema) error {
 	return nil
 }
 
-// sameValue lists the schemas that s applies to the same value as itself.
+// sameValue lists the schemas that apply to a value because s applies to the same value.
 func sameValue(s *jsonschema.Schema) []*jsonschema.Schema {
 	list := slices.Concat([]*jsonschema.Schema{s.Ref, s.RecursiveRef, s.Not, s.If, s.Then, s.Else}, s.AllOf, s.AnyOf, s.OneOf)
 	if s.DynamicRef != nil {
@@ -168,7 +168,7 @@ func sameValue(s *jsonschema.Schema) []*jsonschema.Schema {
 	return present(append(list, slices.Collect(maps.Values(s.DependentSchemas))...))
 }
 
-// The function `members` lists the schemas that s applies to the members of a value.
+// The function `members` lists the schemas that s applies to the fields, field names or items of a value.
 func members(s *jsonschema.Schema) []*jsonschema.Schema {
 	list := slices.Concat([]*jsonschema.Schema{s.PropertyNames, s.UnevaluatedProperties, s.Contains, s.Items2020, s.UnevaluatedItems, s.ContentSchema},
 		s.PrefixItems, schemasIn(s.AdditionalProperties), schemasIn(s.Items), schemasIn(s.AdditionalItems))
@@ -190,8 +190,8 @@ func present(list []*jsonschema.Schema) []*jsonschema.Schema {
 	return slices.DeleteFunc(list, func(s *jsonschema.Schema) bool { return s == nil })
 }
 
-// The function `flatten` turns the leaves of a tree of errors into violations. It sorts them by path, since the validator finds them in the order of
-// a map iteration.
+// The function `flatten` turns the leaves of a tree of errors into violations. It sorts the violations by path, since the validator finds the errors
+// in the order of a map iteration.
 func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
 	stack := []*jsonschema.ValidationError{root}
 	for len(stack) > 0 && len(list) < maxLeaves {
@@ -228,7 +228,7 @@ func pointer(path []string) string {
 	return b.String()
 }
 
-// The function `shorten` cuts off the end of a long message. A message may contain parts of the value.
+// The function `shorten` cuts off the end of a long message. Messages may be long because they contain parts of the value.
 func shorten(text string) string {
 	const most = 500
 	if len(text) <= most {

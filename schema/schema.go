@@ -4,19 +4,19 @@
 //
 //	kahn.Node{ID: "store", OutputSchema: map[string]any{"type": "object", "required": []string{"id"}}}
 //
-// A schema is any value whose JSON form is a JSON Schema, or JSON text as a string, a []byte or a [json.RawMessage]. Drafts 4, 6, 7, 2019-09 and
-// 2020-12 are supported; the default is 2020-12. As the later drafts specify, the keyword "format" is only an annotation: values are not checked
-// against it. Patterns have the syntax of package regexp.
+// A schema is JSON text (a string, a []byte or a [json.RawMessage]), or any other value whose JSON form is a JSON Schema. Drafts 4, 6, 7, 2019-09 and
+// 2020-12 are supported; the default is 2020-12. In drafts 4, 6 and 7, the keyword "format" is checked. In the later drafts it is only an annotation:
+// values are not checked against it. Patterns have the syntax of package regexp.
 //
-// Compiled schemas check the JSON form of values, as package json encodes them. Integers of any size are exact. A value without a JSON form is a
-// violation.
+// A compiled schema checks the JSON form of a value, as package json encodes it. Integers are exact. A number of more than 1,000 digits, or with an
+// exponent above 1,000, is a violation. A value without a JSON form is a violation.
 //
 // # Limits
 //
-// Compile loads no documents. If a $ref or $schema leads outside the schema, the error matches [ErrRemote]; a reference to a standard metaschema is
-// allowed. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to the same value, nested at most 50 deep. The error for a
+// Compile loads no documents. If a $ref or $schema refers to another document, the error matches [ErrRemote]; a reference to a standard metaschema
+// is allowed. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to the same value, nested at most 50 deep. The error for a
 // larger schema matches [ErrLimit]. The error for a pattern of more than 1,000 bytes is an [*Error]. A value may have 1,000 levels and ten million
-// parts, and checking it may take a million applications of schemas; beyond these bounds the value is a violation. An application is counted when
+// parts, and checking it may take a million applications of schemas; a value beyond these bounds is a violation. An application is counted when
 // it is complete, so the last bound is only approximate. For example, recursive alternatives below a "not" are not counted if they fail at once.
 package schema
 
@@ -46,7 +46,7 @@ const (
 	maxApplications = 1_000_000
 	maxDigits       = 1000
 	maxViolations   = 100    // the maximum number of violations in a report
-	maxLeaves       = 10_000 // the maximum number of leaves of the validator's error that are visited
+	maxLeaves       = 10_000 // the number of violations after which flatten visits no more errors
 )
 
 var (
@@ -187,7 +187,7 @@ func explain(err error) error {
 	return &Error{Violations: []kahn.Violation{{Message: strings.ReplaceAll(err.Error(), location, "")}}}
 }
 
-// A value of type nothing is a loader that refuses every reference.
+// The type `nothing` is a loader that refuses every reference.
 type nothing struct{}
 
 func (nothing) Load(url string) (any, error) { return nil, ErrRemote }
@@ -195,7 +195,7 @@ func (nothing) Load(url string) (any, error) { return nil, ErrRemote }
 // errCostly is the panic value that ends a validation with too many applications.
 var errCostly = fmt.Errorf("checking the value takes more than %d applications of schemas", maxApplications)
 
-// Validate implements jsonschema.SchemaExt: it is called whenever a schema has been applied to a value.
+// Validate implements jsonschema.SchemaExt. The validator calls it after each application of a schema to a value.
 func (j *judge) Validate(*jsonschema.ValidatorContext, any) {
 	if j.spent++; j.spent > maxApplications {
 		panic(errCostly)

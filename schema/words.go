@@ -20,8 +20,8 @@ var typeWords = map[string]string{
 	"null": "null", "boolean": "a boolean", "number": "a number", "integer": "an integer", "string": "text", "array": "a list", "object": "an object",
 }
 
-// The function `violations` describes an error that has no causes, or whose causes are not described one by one (see isWhole). An error about members
-// that are missing or not allowed becomes one violation per member, with the member's path.
+// The function `violations` describes an error that has no causes, or an error for which isWhole is true. If fields are missing or not allowed, each
+// of these fields becomes a violation, with the field's path.
 func violations(e *jsonschema.ValidationError) (list []kahn.Violation) {
 	members := func(names []string, message string) []kahn.Violation {
 		for _, name := range names {
@@ -121,7 +121,8 @@ func (w wanted) String() string {
 	return text
 }
 
-// The function `expected` returns what a keyword expects of the value as a whole. ok is false for keywords that do not compare whole values.
+// The function `expected` returns what a keyword expects of the value as a whole. The result ok is true for
+// the keywords type, enum and const.
 func expected(k jsonschema.ErrorKind) (w wanted, ok bool) {
 	switch k := k.(type) {
 	case *kind.Type:
@@ -173,8 +174,8 @@ func oneOf(want []any, got any) (w wanted) {
 	return w
 }
 
-// The function `alternatives` combines what the alternatives of an anyOf or oneOf expect of the value as a whole. ok is false if the error of an
-// alternative is not about the whole value.
+// The function `alternatives` combines what the alternatives of an anyOf or oneOf expect of the value as a whole. The result ok is false if
+// the error of an alternative is about a part of the value or another keyword, or if e is not the error of an anyOf or oneOf.
 func alternatives(e *jsonschema.ValidationError) (w wanted, ok bool) {
 	switch e.ErrorKind.(type) {
 	case *kind.AnyOf, *kind.OneOf:
@@ -203,7 +204,7 @@ func alternatives(e *jsonschema.ValidationError) (w wanted, ok bool) {
 	return w, len(e.Causes) > 0
 }
 
-// isWhole is true for an error that flatten lists instead of the error's causes, which are errors about parts of the value.
+// isWhole reports whether flatten describes the error itself and not its causes. These causes are errors about parts of the value.
 func isWhole(k jsonschema.ErrorKind) bool {
 	switch k.(type) {
 	case *kind.PropertyNames, *kind.Contains, *kind.MinContains:

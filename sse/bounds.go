@@ -12,7 +12,7 @@ type bound struct {
 	value int64
 }
 
-// If a number is negative, the function `check` returns an error that matches [machine.ErrBadValue] and names the field.
+// The function `check` returns an error if a number is negative. The error matches [machine.ErrBadValue] and names the field.
 func check(bounds ...bound) error {
 	for _, b := range bounds {
 		if b.value < 0 {

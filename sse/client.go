@@ -18,14 +18,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// Client reads the events of a run from the URL of a [Handler]. It continues after cut connections and server restarts. Its fields must not
-// change while it reads. Many readers may use one client.
+// Client reads the events of a run from the URL of a [Handler]. It continues after cut connections and server restarts. Do not change its fields
+// while it reads. Several goroutines may read with one Client at the same time.
 type Client struct {
 	// URL is the address of the run's events, without afterEventId, since the client sends its cursor as a header.
 	URL string
 	// Header is added to each request, for example to identify the client.
 	Header http.Header
-	// HTTP makes the requests. Default: http.DefaultClient. If it has a Timeout, streams are cut at the Timeout, and the client connects again.
+	// HTTP makes the requests. Default: http.DefaultClient. If it has a Timeout, the Timeout cuts each stream that lasts longer, and the client
+	// connects again.
 	HTTP *http.Client
 	// Wait is the time before the client connects again; the server's retry field overrides it. After further attempts without new events, the time is
 	// random: at least Wait, and at most a bound that doubles with each attempt, up to 30 s. A longer Retry-After takes precedence. Default: 1 s.
@@ -47,11 +48,11 @@ const (
 // Events begins with the first event. Events omits events that the server withholds. Leaving the loop closes the connection.
 //
 // An error ends the sequence, and comes with a zero Event. The error matches [machine.ErrBadValue] if a number of the Client is negative. If ctx
-// ends, the error is the cause of its end. The error is a [*event.GapError] if the server no longer keeps the events after the cursor. To continue,
-// reset the state and read Events(ctx, First-1). The error is a [*StatusError] if the server rejects the request, and a [*LostError] if events are
-// missing that the server cannot send again. After Attempts successive attempts without new events, the error is the error of the last attempt. The
-// sequence also ends if the client cannot use the URL or the response, for example because an event exceeds MaxBytes. After any other error the
-// client connects again.
+// ends, the error is its [context.Cause]. The error is a [*event.GapError] if the server no longer keeps the events after the cursor. To continue,
+// reset the state and read Events(ctx, First-1). The error is a [*StatusError] if the server rejects the request, and a [*LostError] if the same
+// events or deltas are missing on two successive connections. After Attempts successive attempts without new events, the error is the error of the
+// last attempt. The sequence also ends if the client cannot use the URL or the response, for example because an event exceeds MaxBytes. After any
+// other error the client connects again.
 func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		if err := c.check(); err != nil {
@@ -123,7 +124,7 @@ var (
 	errCut  = errors.New("sse: the stream has ended before the run")
 )
 
-// finalError wraps an error that a new connection would not remove.
+// finalError wraps an error after which the client does not connect again.
 type finalError struct{ error }
 
 func final(err error) error { return &finalError{err} }
@@ -247,7 +248,7 @@ func (r *reader) page(body io.Reader) error {
 	return errCut
 }
 
-// retryAfter parses a Retry-After header: seconds or a date. It returns 0 if there is none.
+// retryAfter parses a Retry-After header: seconds or a date. It returns at most maxRetry, and 0 if the text is neither.
 func retryAfter(text string) time.Duration {
 	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
 		return min(time.Duration(n)*time.Second, maxRetry)

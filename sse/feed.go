@@ -12,10 +12,10 @@ import (
 )
 
 // A feed reads the events of one source for all streams of the source. It reads and encodes each event once, not once for each stream, and all its
-// streams share one timer. A stream takes one chunk after the other. Streams that have fallen behind the kept chunks share segments of the older
-// events. A handler with Redact has a feed for each stream, and the stream encodes the events, so that Redact runs on the request's goroutine.
+// streams share one timer. A stream takes one chunk after the other. Streams that need events older than the kept chunks share segments. A handler
+// with Redact has a feed for each stream. There the stream encodes the events, so that Redact runs on the request's goroutine.
 //
-// When the open chunk is full, the feed stops reading until a stream takes the chunk. So while all clients stall, the feed reads no events.
+// When the open chunk is full, the feed stops reading until a stream takes the chunk. So if all clients stall, the feed soon stops reading.
 type feed struct {
 	h    *Handler // encodes the events; nil if the stream encodes them
 	stop context.CancelFunc
@@ -27,7 +27,7 @@ type feed struct {
 
 	mu      sync.Mutex
 	chunks  []chunk // the latest chunks, in order
-	upTo    uint64  // the id of the last event in chunks or, if there were no chunks yet, of the event after which the feed began
+	upTo    uint64  // the id of the last event in chunks; before the first chunk, the id after which the feed began
 	open    chunk   // the chunk for the next events, which no stream has taken yet
 	ready   bool    // whether streams may take the open chunk
 	changed chan struct{}
@@ -38,7 +38,7 @@ type feed struct {
 	err     error
 }
 
-// A chunk holds the events with ids from after+1 to last. It does not change once a stream has taken it.
+// A chunk holds the events with ids from after+1 to last. After a stream has taken the chunk, it does not change.
 type chunk struct {
 	after, last uint64
 	frames      []byte
@@ -49,9 +49,10 @@ type chunk struct {
 func (c *chunk) size() int { return len(c.frames) + len(c.events)*int(unsafe.Sizeof(event.Event{})) }
 
 const (
-	// flushEvery is the minimum time between chunks. An event after a pause is sent at once, and events in quick succession are sent together.
+	// flushEvery is the minimum time between chunks that are not full. An event after a pause is sent at once; events in quick succession are sent
+	// together.
 	flushEvery = 20 * time.Millisecond
-	// fullChunk is the number of bytes after which a chunk is sent without waiting for flushEvery.
+	// fullChunk is the number of bytes at which a chunk is full. A full chunk is sent at once.
 	fullChunk = 32 << 10
 	// keptChunks and keptBytes bound the chunks that a feed keeps for slower streams. The latest chunk is kept even if it exceeds keptBytes.
 	keptChunks, keptBytes = 8, 2 * 8 * fullChunk
@@ -63,8 +64,8 @@ type feeds struct {
 	bySource map[Source]*feed
 }
 
-// The method `join` returns a feed of a source for one more stream. When the stream ends, it calls leave. A new feed begins after the given event. If
-// h redacts events, or the source is not comparable, the stream gets its own feed.
+// The method `join` returns a feed of a source for a new stream. The stream calls leave when it ends. A new feed begins with the event after the id
+// `after`. If h redacts events, or the source is not comparable, the stream gets its own feed.
 func (fs *feeds) join(src Source, after uint64, h *Handler) (f *feed, leave func()) {
 	if h.Redact != nil || !reflect.ValueOf(src).Comparable() {
 		own := h
@@ -120,20 +121,20 @@ func (f *feed) close() {
 	f.due.Stop()
 }
 
-// The method `over` reports whether the feed has ended. A new stream must not join such a feed, since the stream could miss events of the source.
+// The method `over` reports whether the feed has ended. A new stream must not join an ended feed, since the source may now have further events.
 func (f *feed) over() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ended
 }
 
-// The method `read` runs on the feed's goroutine. It ends when the source or ctx ends.
+// The method `read` runs on the feed's goroutine. It returns when the events of the source end, or when ctx ends.
 func (f *feed) read(ctx context.Context, src Source, after uint64) {
 	defer close(f.done)
 	f.end(f.pass(ctx, src, after))
 }
 
-// The method `pass` adds the events of a source to the feed. It returns the error that ended the events.
+// The method `pass` adds the events of a source to the feed. It returns the error with which the sequence of events ended, or nil.
 func (f *feed) pass(ctx context.Context, src Source, after uint64) (err error) {
 	defer contain(&err) // a panic on this goroutine would crash the process
 	for e, failed := range src.Events(ctx, after) {
@@ -189,15 +190,15 @@ func (f *feed) add(ctx context.Context, e event.Event, frame []byte) bool {
 	return true
 }
 
-// The method `announce` wakes the streams that wait for the open chunk. The caller holds f.mu.
+// The method `announce` makes the open chunk ready, and wakes the streams that wait. The caller holds f.mu.
 func (f *feed) announce() {
 	f.ready = true
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-// mayBeTaken makes the open chunk ready when the timer fires. The timer may be late: a stream may already have taken the chunk for which the timer
-// was set.
+// mayBeTaken makes the open chunk ready when the timer fires. When a late timer fires, a stream may have taken the timer's chunk already, and the
+// open chunk may be empty.
 func (f *feed) mayBeTaken() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,18 +215,17 @@ func (f *feed) end(err error) {
 	f.announce()
 }
 
-// The type `next` describes the next action of a stream that has read the events up to some event. Exactly one of chunk, behind, wait and ended is
-// set.
+// The type `next` tells a stream what to do next. Exactly one of chunk, behind, wait and ended is set.
 type next struct {
 	chunk  *chunk          // the next events
-	upTo   uint64          // if behind is set: the id of the event up to which the stream must catch up
-	behind bool            // the chunk with the next event is no longer kept, or begins before the next event
+	upTo   uint64          // if behind is set: the id up to which the stream must catch up
+	behind bool            // the stream's next event is in no kept chunk, or is not the first event of its chunk
 	wait   <-chan struct{} // closed when the stream should call the method `after` again
 	ended  bool            // there are no further events
 	err    error           // why there are no further events
 }
 
-// The method `after` returns the next action of a stream that has read the events up to the given id.
+// The method `after` returns what a stream must do next if it has read the events up to the given id.
 func (f *feed) after(id uint64) next {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -249,8 +249,8 @@ func (f *feed) after(id uint64) next {
 	}
 }
 
-// The method `take` appends the open chunk to f.chunks, from which streams read. It drops the oldest chunks beyond keptChunks and keptBytes. The
-// caller holds f.mu.
+// The method `take` appends the open chunk to f.chunks, from which streams read. It drops the oldest chunks, so that keptChunks and keptBytes are not
+// exceeded. The caller holds f.mu.
 func (f *feed) take() {
 	kept, first := f.open.size(), len(f.chunks) // first will be the index of the oldest chunk to keep
 	for first > 0 && len(f.chunks)-first+1 < keptChunks && kept+f.chunks[first-1].size() <= keptBytes {

@@ -17,37 +17,37 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Handler serves the events of runs. Find must be set. Handler is read-only: it responds to methods other than GET and HEAD with 405. If a number
-// of the Handler is negative, it responds to every request with 500 and the name of the field. A handler must not be copied after first use, and
+// Handler serves the events of runs. Find must be set. A Handler responds with 405 to any method other than GET and HEAD. If a numeric field
+// is negative, the Handler responds to every request with 500 and the name of the field. A handler must not be copied after first use, and
 // its fields must not change.
 //
-// A stream ends with its request's context. http.Server.Shutdown waits for streams. To end them, cancel the server's BaseContext in a function
-// passed to RegisterOnShutdown. Clients then reconnect and miss nothing.
+// A stream ends when its request's context ends. http.Server.Shutdown waits for streams. To end the streams, cancel the context that the server's
+// BaseContext returns, in a function passed to RegisterOnShutdown. Clients then reconnect and miss nothing.
 //
-// Writes have deadlines if the ResponseWriter, or a writer that it unwraps to, can set them. So middleware that wraps the
-// ResponseWriter should have an Unwrap method.
+// A write has a deadline if the ResponseWriter, or a writer that its Unwrap method returns, supports write deadlines. So if middleware wraps the
+// ResponseWriter, its wrapper should have an Unwrap method.
 type Handler struct {
 	// Find returns the run for a request; see [Fixed]. If it returns an error, the status of the response is 404 or, for a [*StatusError], its Code
 	// (400 to 599). If the run is suspended and its log has ended, the handler calls Find repeatedly to get the Source with which the run continues.
 	Find func(*http.Request) (Source, error)
-	// Authorize is called first, once for each request. If Authorize returns nil, the request passes. If Authorize returns an error, the status of
+	// Authorize is called once for each request, before Find. If Authorize returns nil, the request passes. If Authorize returns an error, the status of
 	// the response is 403 or, for a [*StatusError], its Code (400 to 599). Without Authorize every client that reaches the handler may read.
 	Authorize func(*http.Request) error
-	// Redact gets each event before it is sent, including heartbeats, and returns the version that the client may see. If it returns false, the
-	// event is withheld, and the client gets only its id. Redact must not change values to which the payload refers, since other streams share them.
-	// It may replace the payload by another payload of the same type, or by a json.RawMessage. An event with any other payload is withheld. Redact
-	// cannot change the id and the type of an event. It runs on the request's goroutine.
+	// Redact gets each event before it is sent, including heartbeats, and returns the version that the client may see. If it returns false, the event is
+	// withheld, and the client gets only its id. Redact must not change values to which the payload refers: other streams share these values. It may
+	// replace the payload by another payload of the same type, or by a json.RawMessage. An event with any other payload is withheld. Redact cannot
+	// change the id and the type of an event. It runs on the request's goroutine.
 	Redact func(*http.Request, event.Event) (event.Event, bool)
-	// Heartbeat is how long a stream may be silent. Default: 15 s. Heartbeats are events of type heartbeat without an id.
+	// Heartbeat is how long a stream may be silent. Then the handler sends an event of type heartbeat without an id. Default: 15 s.
 	Heartbeat time.Duration
 	// WriteTimeout bounds each write to a client, and overrides http.Server.WriteTimeout. If a write takes longer, the stream is cut. Default: 10 s.
 	WriteTimeout time.Duration
-	// Retry is how long clients should wait before they reconnect. 0 lets the clients decide.
+	// Retry is how long clients should wait before they reconnect. If it is 0, the clients decide.
 	Retry time.Duration
-	// MaxStreams bounds the number of concurrent streams, and MaxStreamsPerKey the number for one key. 0 means no bound. Requests beyond a bound get
-	// the response 503 with Retry-After. Responses that are pages do not count as streams.
+	// MaxStreams bounds the number of concurrent streams. MaxStreamsPerKey bounds the number of concurrent streams with the same key. 0 means no bound.
+	// A request that exceeds a bound gets the response 503 with Retry-After. Pages do not count as streams.
 	MaxStreams, MaxStreamsPerKey int
-	// Key returns the key of a request, such as a user or a tenant. Default: the host of the remote address.
+	// Key returns the key of a request for MaxStreamsPerKey, such as a user or a tenant. Default: the host of the remote address.
 	Key func(*http.Request) string
 
 	slots slots
@@ -57,7 +57,7 @@ type Handler struct {
 const (
 	defaultHeartbeat    = 15 * time.Second
 	defaultWriteTimeout = 10 * time.Second
-	// fullRetryAfter is the Retry-After of the response to requests beyond the bounds on streams.
+	// fullRetryAfter is the Retry-After of the response to a request that exceeds a bound on streams.
 	fullRetryAfter = 5 * time.Second
 )
 
@@ -93,8 +93,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err, http.StatusBadRequest)
 		return
 	}
-	// The status is read before the range, so that the range is final if the status is terminal. Problems with the cursor must be found now, without
-	// waiting: once the stream has begun, the handler cannot respond with another status.
+	// The handler reads the status before the range, so that the range is final if the status is terminal. It must find problems with the cursor now,
+	// without waiting: once the stream has begun, it cannot respond with another status.
 	ended := src.Status().Terminal()
 	first, last := src.EventRange()
 	if err := readable(src, cur.after, first, last); err != nil {
@@ -122,11 +122,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // A cursor is the position from which a client wants to continue.
 type cursor struct {
 	after  uint64
-	header bool // the cursor came as Last-Event-ID
+	header bool // whether the cursor came in the header Last-Event-ID
 }
 
 func cursorOf(r *http.Request) (cursor, error) {
-	// If the query cannot be parsed, it may contain a cursor, so the handler must not send the events from the beginning.
+	// A query that cannot be parsed may contain a cursor. So the handler refuses the request, and does not send the events from the beginning.
 	if query, err := url.ParseQuery(r.URL.RawQuery); err != nil || query.Has("afterEventId") {
 		n, bad := strconv.ParseUint(query.Get("afterEventId"), 10, 64)
 		if err != nil || bad != nil {
@@ -141,11 +141,11 @@ func cursorOf(r *http.Request) (cursor, error) {
 	return cursor{after: n, header: true}, nil
 }
 
-// The function `readable` returns the error that reading after the cursor would return, if the handler can know this error without waiting.
+// The function `readable` returns an error if the handler can tell, without waiting, that the events after the cursor cannot be read.
 func readable(src Source, after, first, last uint64) error {
 	if first > last {
-		// There is no event to read: either no event has happened yet, or the run keeps no events. To find out which, readable calls Events with an
-		// ended context: this call returns at once, and its error matches event.ErrNoLog if the run keeps no events.
+		// There is no event to read: either no event has happened yet, or the run keeps no events. To distinguish these cases, readable calls Events
+		// with an ended context. Events then yields an error at once. This error matches event.ErrNoLog if the run keeps no events.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		for _, err := range src.Events(ctx, after) {
@@ -159,8 +159,8 @@ func readable(src Source, after, first, last uint64) error {
 	if first > 0 && after < first-1 {
 		return &event.GapError{After: after, First: first}
 	}
-	// If the run is running, a cursor beyond its last event means that a crash has lost the event that the client saw. A later event will get
-	// the id of the lost event. If the run is not running, src may be out of date, since another Source of the run may have continued the log.
+	// If the run is running, a cursor beyond its last event means that a crash has lost an event that the client saw. A later event will get the
+	// id of the lost event. If the run is not running, src may be out of date: the run may have continued as another Source.
 	if after > last && src.Status() == machine.RunRunning {
 		return &event.GapError{After: after, First: first}
 	}
@@ -192,8 +192,8 @@ type gone struct {
 	First uint64 `json:"first"`
 }
 
-// refuse responds with an error. The status is 410 for an [*event.GapError], and the Code of a [*StatusError] if it is from 400 to 599. Otherwise the
-// status is the parameter `code`.
+// refuse responds with an error. For an [*event.GapError] the status is 410. For a [*StatusError] with a Code from 400 to 599 the status is this
+// Code. For any other error the status is the parameter `code`.
 func refuse(w http.ResponseWriter, err error, code int) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
@@ -216,14 +216,14 @@ func refuse(w http.ResponseWriter, err error, code int) {
 	http.Error(w, status.text(), status.Code)
 }
 
-// slots counts streams.
+// slots counts the open streams.
 type slots struct {
 	mu    sync.Mutex
 	all   int
 	byKey map[string]int
 }
 
-// The method `take` counts one more stream until release is called. The result ok is false if the stream would exceed a bound.
+// The method `take` counts a new stream. When the stream ends, the caller calls release. If the stream would exceed a bound, ok is false.
 func (s *slots) take(h *Handler, r *http.Request) (release func(), ok bool) {
 	key := ""
 	if h.MaxStreamsPerKey > 0 {

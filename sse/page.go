@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// The type `page` is the response to a client that does not stream.
+// The type `page` is the JSON response to a client that gets no stream.
 type page struct {
 	Events      []json.RawMessage `json:"events"`
 	LastEventID uint64            `json:"lastEventId"`
@@ -20,7 +20,7 @@ const pageSize = 1 << 18
 // The method `page` responds with the events after a cursor.
 func (h *Handler) page(w http.ResponseWriter, r *http.Request, src Source, after uint64) {
 	p := page{Events: []json.RawMessage{}, LastEventID: after}
-	ended := src.Status().Terminal() // read before the range, so that the range is final if the status is terminal
+	ended := src.Status().Terminal() // the status is read before the range: if it is terminal, the range is final
 	_, last := src.EventRange()
 	if after < last {
 		size := 0

@@ -11,36 +11,36 @@ import (
 
 // A message is one block of an event stream. It has an id or data.
 type message struct {
-	// id is the id of this block, or of the last block before it that has an id.
+	// id is the id of this block. If the block has no id, it is the id of the last earlier block with an id.
 	id    string
 	event string // "" if the block has no event field
-	// data is valid until the next call of parser.next. A block without data is not an event, and only sets the id. hasData distinguishes such a
-	// block from a block with empty data.
+	// data is valid until the next call of parser.next. A block without data is not an event: it sets the id and does nothing else. hasData is
+	// false for a block without data, and true for a block with empty data.
 	data    []byte
 	hasData bool
 }
 
 var errTooLong = errors.New("sse: an event of the stream is longer than the client's MaxBytes")
 
-// parser reads an event stream as the HTML standard defines it, section "Server-sent events".
+// parser reads an event stream. The format is defined in the section "Server-sent events" of the HTML standard.
 type parser struct {
 	r     *bufio.Reader
 	limit int           // the maximum size of a line and the block's data together, in bytes
-	retry time.Duration // the stream's latest retry field; -1 without one
+	retry time.Duration // the stream's latest retry field; -1 if there was none
 
 	id      string
 	data    []byte
 	line    []byte
 	started bool // whether the first line was read; a byte order mark is allowed only before the first line
-	afterCR bool // whether the next byte, if it is a line feed, belongs to the previous line end
+	afterCR bool // whether the last line ended with CR, so that a line feed right after it belongs to the same line end
 }
 
 func newParser(r io.Reader, limit int) *parser {
 	return &parser{r: bufio.NewReader(r), limit: limit, retry: -1}
 }
 
-// The method `next` returns the following block that has an id or data. It drops a block that the end of the stream cuts off; a client that resumes
-// gets this block again.
+// The method `next` returns the next block that has an id or data. If the stream ends inside a block, the parser drops this block. A client that
+// resumes gets the block again.
 func (p *parser) next() (message, error) {
 	m := message{}
 	id, hasID := p.id, false
@@ -82,7 +82,7 @@ func (p *parser) next() (message, error) {
 // maxRetry is the longest wait that a server can demand from a client.
 const maxRetry = time.Hour
 
-// parseRetry reads the value of a retry field: ASCII digits only.
+// parseRetry reads the value of a retry field. Only ASCII digits are valid.
 func parseRetry(text string) (time.Duration, bool) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if errors.Is(err, strconv.ErrRange) {

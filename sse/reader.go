@@ -9,11 +9,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// LostError means that the same events, or deltas of a node, are missing in the streams of two successive connections. Either the server is
-// broken, or a proxy drops parts of streams.
+// LostError means that events, or deltas of a node, were missing in a stream, and that the next connection did not deliver them either. Either the
+// server is broken, or a proxy drops parts of streams.
 type LostError struct {
 	Node string // the node whose delta is missing; "" for an event
-	Last uint64 // the last index or id before the gap
+	Last uint64 // the last index or id that was seen before the gap
 	Next uint64 // the first index or id after the gap
 }
 
@@ -32,10 +32,10 @@ type reader struct {
 	run   string        // the id of the run, once known
 	start uint64        // the initial cursor
 	last  uint64        // the id of the last event that was seen
-	alive bool          // whether the connection has delivered an event or a heartbeat
-	torn  bool          // whether the last connection was closed because of a gap, and no new event has arrived since then
-	wait  time.Duration // the time before the next connection, if the current connection has delivered new events
-	// deltas maps a node to its last delta. If a node had deltas before the initial cursor, it has no entry until its next delta.
+	alive bool          // whether the connection has delivered an event, a heartbeat or a page
+	torn  bool          // whether the reader has closed a connection because of a gap, and has received no new event since then
+	wait  time.Duration // the shortest wait before the next connection
+	// deltas maps a node to its last delta. If all deltas of a node were before the initial cursor, the node has no entry yet.
 	deltas   map[string]delta
 	withheld uint64 // the id of the last withheld event, which may have been a delta
 }
@@ -98,7 +98,7 @@ func (r *reader) event(e event.Event) error {
 		return err
 	}
 	if e.ID <= r.last {
-		return nil // the event was seen before, since the server has begun with an event before the cursor
+		return nil // the event is not after the cursor: the server has begun its response too early
 	}
 	if e.ID > r.last+1 {
 		return r.lost(&LostError{Last: r.last, Next: e.ID})
@@ -126,8 +126,8 @@ func (r *reader) event(e event.Event) error {
 
 func (r *reader) seen(id uint64) { r.last, r.alive, r.torn = id, true, false }
 
-// The method `delta` reports whether a delta of a node is fresh. A delta that is not fresh is a duplicate, and the reader drops it. The method also
-// detects gaps between the deltas of a node, even if the ids of the events have no gap.
+// The method `delta` reports whether a delta of a node is fresh. The reader drops a delta that is not fresh, since it is a duplicate. If deltas of
+// the node are missing before this delta, the method returns an error, even if no event id is missing.
 func (r *reader) delta(e event.Event, index uint64) (fresh bool, err error) {
 	node := cmp.Or(e.Path, e.Node)
 	was, known := r.deltas[node]
@@ -141,8 +141,8 @@ func (r *reader) delta(e event.Event, index uint64) (fresh bool, err error) {
 	return false, r.lost(&LostError{Node: node, Last: was.index, Next: index})
 }
 
-// The method `lost` returns the error with which the reader closes the connection. The next connection should deliver the missing events. If it does
-// not, the error is final.
+// The method `lost` returns the error for a gap. The reader then closes the connection and connects again. If the next connection has a gap before it
+// has delivered a new event, the error is final.
 func (r *reader) lost(err *LostError) error {
 	if r.torn {
 		return final(err)
@@ -151,7 +151,7 @@ func (r *reader) lost(err *LostError) error {
 	return err
 }
 
-// sameRun checks that the URL still belongs to the same run, since the ids seen so far have no meaning in another run.
+// sameRun returns an error if the URL now belongs to another run: the reader's cursor has no meaning in another run.
 func (r *reader) sameRun(id string) error {
 	if r.run = cmp.Or(r.run, id); id != "" && r.run != id {
 		return final(fmt.Errorf("sse: the stream belonged to run %s and now belongs to run %s", r.run, id))

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// The type `segments` holds the frames of events that a feed no longer keeps, for streams that are behind. A segment is read and encoded by the first
-// stream that needs it. Other streams wait until the segment is encoded. When no stream is behind, all segments are dropped.
+// The type `segments` serves streams that are behind: it holds frames of events that are no longer in the feed's chunks. The first stream that needs
+// a segment reads and encodes its events. Other streams wait until the segment is encoded. When no stream is behind, all segments are dropped.
 type segments struct {
 	mu      sync.Mutex
 	behind  int // the number of streams that are behind
@@ -15,24 +15,24 @@ type segments struct {
 	bytes   int        // the size of the kept segments
 }
 
-// A segment holds the frames of the events with ids from after+1 to last. It ends with an id that is a multiple of segmentEvents, so streams that
-// began at different positions soon need the same segments. It ends earlier if its frames have fullChunk bytes, or if the stream that encodes it
-// needs no later events.
+// A segment holds the frames of the events with ids from after+1 to last. Normally `last` is a multiple of segmentEvents, so that streams that
+// began at different positions soon need the same segments. A segment ends earlier if its frames reach fullChunk bytes, or if the stream that encodes
+// it needs no later events.
 type segment struct {
 	after, last uint64
 	frames      []byte
 	done        chan struct{} // closed when the segment is encoded or encoding has failed
-	encoded     bool          // whether the segment was encoded; may be read once done is closed
+	encoded     bool          // whether the segment was encoded; streams read this field after done is closed
 }
 
 const (
 	segmentEvents = 64
-	// keptSegments bounds the bytes of encoded segments that are kept, however long the log is.
+	// keptSegments bounds the bytes of the encoded segments that are kept. The latest segment is kept even if it exceeds the bound.
 	keptSegments = 1 << 20
 )
 
-// The method `next` returns the segment that begins after an event. If the result `mine` is true, the caller must encode the segment and then call
-// ss.done.
+// The method `next` returns the segment that begins after the event with the given id. If the result `mine` is true, the caller must encode the
+// segment and then call ss.done.
 func (ss *segments) next(after uint64) (g *segment, mine bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -47,7 +47,7 @@ func (ss *segments) next(after uint64) (g *segment, mine bool) {
 	return g, true
 }
 
-// The method `done` wakes the streams that wait for a segment. If encoding has failed, one of these streams encodes the segment.
+// The method `done` wakes the streams that wait for a segment. If encoding has failed, one of these streams tries again.
 func (ss *segments) done(g *segment, encoded bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -79,7 +79,7 @@ func (ss *segments) leave() {
 	}
 }
 
-// catchUp writes the events up to the id upTo. The source must have all these events.
+// catchUp writes the events up to the id upTo. The source must already have these events.
 func (s *stream) catchUp(src Source, ss *segments, upTo uint64) error {
 	ss.enter()
 	defer ss.leave()
@@ -107,7 +107,7 @@ func (s *stream) catchUp(src Source, ss *segments, upTo uint64) error {
 }
 
 // The method `encode` encodes a segment and writes it. It continues with the following segments up to the event upTo. It returns earlier if another
-// stream encodes the next segment.
+// stream encodes, or has encoded, the next segment.
 func (s *stream) encode(src Source, ss *segments, g *segment, upTo uint64) (err error) {
 	defer func() {
 		if g != nil {

@@ -18,11 +18,11 @@ type stream struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
 	r    *http.Request
-	last uint64      // the id of the last event that was written or, before the first event, the client's cursor
+	last uint64      // the id of the last written event; before the first event, the client's cursor
 	beat *time.Timer // fires when the stream has been silent for too long
 }
 
-// resumption is the interval at which a stream calls Find for the run that continues a suspended run.
+// resumption is the interval at which the stream of a suspended run calls Find, to get the Source with which the run continues.
 const resumption = time.Second
 
 // The method `stream` responds with the events after a cursor, until the run has ended or the client is gone.
@@ -50,7 +50,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	// The server writes the end of the response after this function has returned. This last write must have a deadline, too.
 	defer s.deadline()
 	if h.Retry > 0 {
-		// No empty line follows the retry field, so the field is part of the first event: some clients treat a field and an empty line as an event.
+		// No empty line follows the retry field, so the field is part of the first event. Some clients treat a retry field with an empty line as an event.
 		if s.send(fmt.Appendf(nil, "retry: %d\n", h.Retry.Milliseconds())) != nil {
 			return
 		}
@@ -68,8 +68,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	}
 }
 
-// The method `follow` writes the events of a source. It returns nil if the source ends without an error. It does not send an error to the client: the
-// client reconnects, and then gets the events that are still missing, or an error response.
+// The method `follow` writes the events of a source. It returns nil if the source ends without an error. The client does not see an
+// error of the source: it reconnects, and then gets the events that it has not seen, or an error response.
 func (s *stream) follow(src Source) error {
 	f, leave := s.h.feeds.join(src, s.last, s.h)
 	defer leave()
@@ -105,7 +105,7 @@ func (s *stream) follow(src Source) error {
 	}
 }
 
-// The method `resumed` calls Find until the result has new events or is not suspended, and returns this result.
+// The method `resumed` calls Find until the returned Source has new events or is not suspended. Then it returns this Source.
 func (s *stream) resumed(src Source) (Source, error) {
 	ask := time.NewTicker(resumption)
 	defer ask.Stop()
@@ -129,8 +129,8 @@ func (s *stream) resumed(src Source) (Source, error) {
 	}
 }
 
-// The function `contain` logs a panic of a source, or of the encoding of a value, and sets *err to an error with the value of the panic. The client
-// only sees that its stream ends. Callers defer contain.
+// The function `contain` recovers from a panic while a source is read or an event is encoded. It logs the panic, and sets *err to an error that
+// contains the value of the panic. The client sees only the end of its stream. Callers defer contain.
 func contain(err *error) {
 	if v := recover(); v != nil {
 		*err = fmt.Errorf("sse: panic while events are read: %v", v)
@@ -138,7 +138,7 @@ func contain(err *error) {
 	}
 }
 
-// The method `frame` returns an event in the form in which it is sent. Only Redact uses r.
+// The method `frame` returns the bytes that a stream sends for an event. Only Redact uses r.
 func (h *Handler) frame(r *http.Request, e event.Event) []byte {
 	data := h.render(r, e)
 	if data == nil {
@@ -151,21 +151,21 @@ func (h *Handler) frame(r *http.Request, e event.Event) []byte {
 func (s *stream) sendHeartbeat(src Source) error {
 	beat := src.Heartbeat()
 	beat.ID = 0
-	beat.Payload = event.Beat{Last: s.last} // the last event that this stream has sent, not the last event of the log
+	beat.Payload = event.Beat{Last: s.last} // this stream's last event, which may be earlier than the last event of the log
 	if data := s.h.render(s.r, beat); data != nil {
 		return s.send(fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event.Heartbeat, data))
 	}
-	// The heartbeat is withheld, so the stream sends a comment instead. No empty line follows, since it would end the event that the retry field began.
+	// The heartbeat is withheld, so the stream sends a comment instead. An empty line after it would end the block that begins with the retry field.
 	return s.send([]byte(":\n"))
 }
 
-// The method `deadline` sets the deadline of the next write. A writer that does not support deadlines keeps the deadline of its server.
+// The method `deadline` sets the deadline of the next write. If the writer does not support deadlines, the server's own deadline remains.
 func (s *stream) deadline() {
 	_ = s.rc.SetWriteDeadline(time.Now().Add(cmp.Or(s.h.WriteTimeout, defaultWriteTimeout)))
 }
 
-// The method `send` writes frames in one write, flushes them, and then removes the deadline, because HTTP/2 resets a stream at its deadline even if
-// nothing is being written. This also removes a deadline that the server has set.
+// The method `send` writes frames in one write and flushes them. Then it removes the write deadline, because HTTP/2 resets a stream at its deadline
+// even if nothing is being written. A write deadline that the server has set is removed, too.
 func (s *stream) send(frames []byte) error {
 	s.deadline()
 	if len(frames) > 0 {
@@ -183,8 +183,8 @@ func (s *stream) send(frames []byte) error {
 
 func (s *stream) heartbeat() time.Duration { return cmp.Or(s.h.Heartbeat, defaultHeartbeat) }
 
-// The method `render` returns the JSON form of an event, on one line, as the client may see it. It returns nil if the event is withheld or cannot be
-// encoded.
+// The method `render` returns the version of an event that the client may see, as JSON on one line. It returns nil if the event is withheld or cannot
+// be encoded.
 func (h *Handler) render(r *http.Request, e event.Event) []byte {
 	if h.Redact != nil {
 		shown, ok := h.Redact(r, e)
@@ -196,7 +196,7 @@ func (h *Handler) render(r *http.Request, e event.Event) []byte {
 	}
 	data, err := e.MarshalJSON() // a direct call, since json.Marshal would compact the result a second time
 	if err != nil {
-		return nil // only a payload from Redact can fail to be encoded
+		return nil // only the encoding of a payload from Redact can fail
 	}
 	return data
 }

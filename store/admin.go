@@ -18,36 +18,36 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Admin is a [Store] that can create a run before a process performs it, and can list, copy and remove runs. [Memory], store/sqlite and
-// store/postgres implement it; other stores need not. The error of a method matches [machine.ErrBadValue] if an argument makes no sense, such as a
-// negative limit or an invalid cursor.
+// Admin is a [Store] that can create a run that no process performs yet. It can also list, copy and remove runs. [Memory], store/sqlite and
+// store/postgres implement it; other stores need not. The error of a method matches [machine.ErrBadValue] if an argument is invalid, such as a
+// negative limit or a bad cursor.
 type Admin interface {
 	Store
-	// Create stores a run that no process performs yet: its status is RunPending, and its WakeAt is n.NotBefore. If the policy Reuse accepts the run
-	// that is stored already, Create stores nothing, and the result "created" is false. The result "stored" is the run without its record and nodes.
+	// Create stores a run that no process performs yet: its status is RunPending, and its WakeAt is n.NotBefore. If the policy Reuse accepts a run that
+	// is stored already, Create stores nothing, and "created" is false. The result "stored" is the new or the reused run, without its record and nodes.
 	Create(ctx context.Context, n NewRun) (stored *Run, created bool, err error)
-	// List returns a page of the runs that match, the newest first; runs with equal times of creation are in the order of their ids. Runs are
-	// listed without Inputs, Sequence, Record and Nodes. A run that Acquire has made has no Spec until its first commit.
+	// List returns a page of the runs that match, the newest first. Runs with the same time of creation are in the order of their ids. The runs
+	// in a page have no Inputs, Sequence, Record and Nodes. If Acquire has made a run, the run has no Spec until its first commit.
 	List(ctx context.Context, q Query) (Page, error)
-	// Count returns the number of matching runs for each workflow and status, sorted by workflow and status. It leaves out numbers that are zero.
+	// Count returns the number of matching runs for each workflow and status, sorted by workflow and status. It leaves out a Count of zero runs.
 	Count(ctx context.Context, f Filter) ([]Count, error)
-	// ListNodes returns a page of the nodes of a run, in the order in which they were first written. Other records of the engine, such
-	// as compensations, are listed like nodes. The error matches ErrUnknownRun if the run is not stored.
+	// ListNodes returns a page of the nodes of a run, in the order in which they were first written. The list also contains other records of the
+	// engine, such as compensations. The error matches ErrUnknownRun if the run is not stored.
 	ListNodes(ctx context.Context, run string, q NodeQuery) (NodePage, error)
-	// Insert stores a whole run, as Load of this or another store returns it. If the store is an EventStore, Insert also stores the run's
-	// Events. The error matches ErrExists if a run of this id is stored already. It matches [machine.ErrBadValue] if the run is not in a state that
-	// Load can return, or has a LastEvent but not the Events up to it.
+	// Insert stores a whole run that Load of this or another store has returned. If the store is an EventStore, Insert also stores the run's
+	// Events. The error matches ErrExists if a run of this id is stored already. It matches [machine.ErrBadValue] if Load cannot return a
+	// run in this state, or if the run has a LastEvent and an Event up to it is missing.
 	Insert(ctx context.Context, r *Run) error
-	// Prune removes runs that have ended and match q, with all that is stored for them, beginning with the runs that ended first. It leaves out
+	// Prune removes ended runs that match q, and all that is stored for them. It begins with the runs that ended first. It does not remove
 	// leased runs, runs with a waiting redrive, see [Inbox], and the latest run of each schedule, see [ScheduleStore].
 	Prune(ctx context.Context, q PruneQuery) (Pruned, error)
 }
 
 // Errors of [Admin].
 var (
-	// ErrExists is returned if a run is to be created or inserted under an id that is taken.
+	// ErrExists is returned if the id of a run that is created or inserted is taken.
 	ErrExists = errors.New("the run exists")
-	// ErrMismatch is returned if the run that is stored under the id was created with another workflow, plan or inputs.
+	// ErrMismatch is returned if the stored run with this id was created with another workflow, plan or inputs.
 	ErrMismatch = errors.New("the run was created with another workflow, plan or inputs")
 )
 
@@ -55,28 +55,28 @@ var (
 type NewRun struct {
 	ID string
 	Spec
-	// NotBefore is when the run may begin at the earliest. Zero means at once.
+	// NotBefore is the earliest time at which the run may begin. Zero means at once.
 	NotBefore time.Time
 	// IfExists says what to do if the id is taken. The zero value is Refuse.
 	IfExists Policy
 }
 
-// Policy says what [Admin].Create does if the id of the new run is taken. If Acquire has made the stored run and the run has no commit, it counts as
-// not stored once its lease has ended. While its lease lasts, the error matches [ErrLeased].
+// Policy says what [Admin].Create does if the id of the new run is taken. If Acquire has made the stored run and the run has no commit, the id
+// counts as free after the lease of this run has ended. Before that, the error matches [ErrLeased].
 type Policy uint8
 
 // The policies.
 const (
 	// Refuse returns [ErrExists].
 	Refuse Policy = iota
-	// Reuse returns the run that is stored, whatever its status is. If that run was created with another workflow, plan or inputs, the error
+	// Reuse returns the stored run, whatever its status is. If the stored run was created with another workflow, plan or inputs, the error
 	// matches [ErrMismatch].
 	Reuse
 	// Replace replaces a run that has not begun. The error matches [ErrExists] if the stored run has begun. It matches [ErrLeased] if the stored
 	// run is leased, since the owner of the lease is about to begin the run.
 	Replace
-	// ReplaceUnasked is like Replace, but does not replace a run for which a request was posted, see [Inbox]. If a request was posted, the
-	// error matches [ErrExists].
+	// ReplaceUnasked is like Replace, but the error also matches [ErrExists] if a request was posted for the stored run, see
+	// [Inbox].
 	ReplaceUnasked
 
 	policyCount
@@ -87,7 +87,7 @@ var policyNames = enum.Of[Policy]("policy", "refuse", "reuse", "replace", "repla
 // String returns "refuse", "reuse", "replace" or "replace_unasked".
 func (p Policy) String() string { return policyNames.Name(p) }
 
-// Check returns an error that matches [machine.ErrBadValue] if the run has no ID, or if one of its fields has an invalid value.
+// Check returns an error that matches [machine.ErrBadValue] if the run has no ID, or if a field has an invalid value.
 func (n *NewRun) Check() error {
 	if n.IfExists >= policyCount {
 		return fmt.Errorf("%w: IfExists %d is none of %s", machine.ErrBadValue, n.IfExists, strings.Join(policyNames.Names(), ", "))
@@ -178,8 +178,8 @@ func canonical(data json.RawMessage) []byte {
 	return text
 }
 
-// Judge reports whether the new run replaces the run that is stored under its id. The parameter "leased" says whether the stored run has a lease
-// that has not expired. Judge is for implementations of [Admin].
+// Judge reports whether the new run replaces the stored run with the same id. The parameter "leased" says whether the stored run has an unexpired
+// lease. Judge is for implementations of [Admin].
 func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 	blank := stored.Sequence == 0 && stored.Spec.blank()
 	replaces := stored.Sequence == 0 && n.IfExists >= Replace
@@ -198,7 +198,7 @@ func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 	return false, nil
 }
 
-// The method `blank` reports whether the Spec is empty. If Acquire made the run, rather than Create, its Spec is empty until the first commit.
+// The method `blank` reports whether the Spec is empty. If Acquire has made a run, the run's Spec is empty until the first commit.
 func (s *Spec) blank() bool {
 	return s.Workflow == "" && s.Plan == "" && s.Inputs == nil && s.Labels == nil && s.Parent == "" && s.Key == "" && s.Priority == 0
 }
@@ -220,12 +220,12 @@ func (s *Spec) differences(stored *Spec) string {
 
 // The bounds of a page.
 const (
-	DefaultPage = 100  // the number of entries of a page if the query has no limit
-	MaxPage     = 1000 // the largest number of entries of a page
+	DefaultPage = 100  // the largest number of entries in a page if the Limit of the query is 0
+	MaxPage     = 1000 // the largest Limit of a query
 )
 
-// The function `limit` returns how many entries a page may have if n is the Limit of the query. It returns an error for negative limits, and for
-// limits above MaxPage.
+// The function `limit` returns how many entries a page may have if n is the Limit of the query. It returns an error if n is negative or above
+// MaxPage.
 func limit(n int) (int, error) {
 	switch {
 	case n < 0 || n > MaxPage:
@@ -236,7 +236,7 @@ func limit(n int) (int, error) {
 	return n, nil
 }
 
-// Filter selects runs. A field that is zero selects all runs.
+// Filter selects the runs that match all of its fields. A zero field matches all runs.
 type Filter struct {
 	Workflow string
 	Plan     string              // the hash of the plan
@@ -247,8 +247,8 @@ type Filter struct {
 	Prefix   string // the prefix of the run's id
 	// Compensation selects runs by the state of their compensations, see [Run].Compensation. The zero value selects all.
 	Compensation machine.Compensation
-	// The run was created at or after CreatedFrom and before CreatedBefore, and ended at or after EndedFrom and before EndedBefore. If EndedFrom
-	// or EndedBefore is set, only runs that have ended match.
+	// The run was created at or after CreatedFrom and before CreatedBefore. It ended at or after EndedFrom and before EndedBefore. If EndedFrom
+	// or EndedBefore is set, a run that has not ended does not match.
 	CreatedFrom, CreatedBefore, EndedFrom, EndedBefore time.Time
 }
 
@@ -274,7 +274,7 @@ func within(t, from, before time.Time) bool {
 // Query asks for a page of runs.
 type Query struct {
 	Filter
-	Limit int    // how many runs at most; 0 means DefaultPage
+	Limit int    // the largest number of runs in the page; 0 means DefaultPage
 	After string // Next of the preceding page; "" for the first page
 }
 
@@ -284,13 +284,13 @@ func (q *Query) Bound() (int, error) { return limit(q.Limit) }
 // Page is one page of a list of runs.
 type Page struct {
 	Runs []Run
-	// Next is the Query.After with which List returns the next page. It is "" if this page is the last one. Runs that are created or removed between
-	// two calls of List do not move the other runs: each of the other runs is on exactly one page.
+	// Next is the Query.After for the next page. It is "" if this page is the last one. If runs are created or removed between two calls of List,
+	// each other run is still on exactly one page.
 	Next string
 }
 
-// Cut shortens Runs to the length `most`, and sets Next if Runs was longer. A store therefore reads one run more than a page may have. The function
-// "unit" converts a time of creation to the number that the store keeps, such as time.Time.UnixMilli. Cut is for implementations of [Admin].
+// Cut shortens Runs to the length `most`, and sets Next if Runs was longer. So a store must read one run more than a page may have. The function
+// "unit" converts a time of creation to the number that the store keeps for it, such as time.Time.UnixMilli. Cut is for implementations of [Admin].
 func (p *Page) Cut(most int, unit func(time.Time) int64) {
 	if len(p.Runs) > most {
 		p.Runs = p.Runs[:most]
@@ -315,13 +315,13 @@ func SortCounts(counts []Count) {
 
 // NodeQuery asks for a page of the nodes of a run.
 type NodeQuery struct {
-	Limit  int    // how many nodes at most; 0 means DefaultPage
+	Limit  int    // the largest number of nodes in the page; 0 means DefaultPage
 	After  string // Next of the preceding page; "" for the first page
-	Values bool   // the nodes have their Value and their Record
+	Values bool   // whether the nodes in the page have their Value and their Record
 }
 
-// Range returns the number of the first node of the page, counted from 0, and how many nodes the page has at most. It returns an error if Limit or
-// After makes no sense. It is for implementations of [Admin].
+// Range returns the number of the first node of the page, counted from 0, and the largest number of nodes in the page. It returns an error if Limit
+// or After is invalid. It is for implementations of [Admin].
 func (q *NodeQuery) Range() (first int64, most int, err error) {
 	if most, err = limit(q.Limit); err == nil && q.After != "" {
 		first, _, err = keyset.Decode(q.After)
@@ -335,7 +335,7 @@ type NodePage struct {
 	Next  string // the NodeQuery.After for the next page; "" if this page is the last one
 }
 
-// Cut shortens Nodes to the length `most`, and sets Next if Nodes was longer. A store therefore reads one node more than a page may have. The
+// Cut shortens Nodes to the length `most`, and sets Next if Nodes was longer. So a store must read one node more than a page may have. The
 // parameter "first" is the number of the first node in Nodes. Cut is for implementations of [Admin].
 func (p *NodePage) Cut(first int64, most int) {
 	if len(p.Nodes) > most {
@@ -354,25 +354,25 @@ type ListedNode struct {
 type PruneQuery struct {
 	// EndedBefore is required: Prune removes runs that ended before this time.
 	EndedBefore time.Time
-	// Statuses are terminal statuses of runs; none means all terminal statuses.
+	// Statuses are terminal statuses. Prune removes runs with one of them. An empty list means all terminal statuses.
 	Statuses []machine.RunStatus
-	// Workflow is the workflow of the runs; empty means all.
+	// Workflow is the workflow of the runs; "" means all workflows.
 	Workflow string
-	// Limit is how many runs are removed in one call at most; 0 means DefaultPage.
+	// Limit is the largest number of runs that one call removes; 0 means DefaultPage.
 	Limit int
-	// Blobs is the blob store of the runs' codec, see [Blobs]. Prune removes from it the blobs to which no run refers any more, unless they
-	// were put less than Grace ago. If Blobs is nil, Prune removes no blobs; a later call with Blobs removes them.
+	// Blobs is the blob store of the runs' codec, see [Blobs]. When no run refers to a blob any more, Prune removes the blob from Blobs, unless it
+	// was put less than Grace ago. If Blobs is nil, Prune removes no blobs; a later call with Blobs removes them.
 	Blobs BlobSweeper
-	// Grace protects blobs to which a run is about to refer. A blob with the output of a step is put before the commit that refers to the blob.
-	// A process repeats a failed commit until its lease runs out, so Grace must be longer than leases last. Zero means an hour; a negative
-	// Grace means none.
+	// Grace protects blobs to which a run is about to refer. A process puts a step's output as a blob before it makes the commit that refers to the
+	// blob. It repeats a failed commit until its lease expires, so Grace must be longer than the duration of a lease. Zero means an hour. Negative
+	// means that Prune protects no blob.
 	Grace time.Duration
 }
 
 const defaultGrace = time.Hour
 
-// Check completes the query by setting Limit and Statuses. The error matches [machine.ErrBadValue] if the query makes no sense. It is for
-// implementations of [Admin].
+// Check sets Limit and Statuses to their defaults if they are not set. The error matches [machine.ErrBadValue] if the query is invalid. Check is
+// for implementations of [Admin].
 func (q *PruneQuery) Check() (err error) {
 	if q.Limit, err = limit(q.Limit); err != nil {
 		return err
@@ -392,7 +392,7 @@ func (q *PruneQuery) Check() (err error) {
 }
 
 // Sweep removes the blobs with the given keys from q.Blobs, and returns the keys that are gone. The caller has checked that no run refers to these
-// blobs. Sweep leaves blobs that were put less than q.Grace ago. It stops at the first error. It is for implementations of [Admin].
+// blobs. Sweep leaves blobs that were put less than q.Grace ago. It stops at the first error. Sweep is for implementations of [Admin].
 func (q *PruneQuery) Sweep(ctx context.Context, keys []string) (gone []string, err error) {
 	grace := q.Grace
 	switch {
@@ -417,10 +417,10 @@ func (q *PruneQuery) Sweep(ctx context.Context, keys []string) (gone []string, e
 // Pruned counts what a call of Prune has removed.
 type Pruned struct {
 	Runs, Nodes, Blobs int
-	More               bool // there may be more runs that match
+	More               bool // whether there may be more runs that match
 }
 
-// BlobKeys returns the keys of the blobs to which the commit's data refers, sorted, each once.
+// BlobKeys returns the keys of the blobs to which the commit's data refers. The keys are sorted and distinct.
 func (c *Commit) BlobKeys() []string {
 	data := make([]json.RawMessage, 0, 2+2*len(c.Nodes)+len(c.Events))
 	data = append(data, c.Run)
@@ -436,7 +436,7 @@ func (c *Commit) BlobKeys() []string {
 	return BlobKeys(data...)
 }
 
-// BlobKeys returns the keys of the blobs to which the run refers, sorted, each once.
+// BlobKeys returns the keys of the blobs to which the run refers. The keys are sorted and distinct.
 func (r *Run) BlobKeys() []string {
 	data := []json.RawMessage{r.Inputs, r.Record}
 	for _, n := range r.Nodes {

@@ -9,17 +9,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Awaiter is an [Inbox] whose runs may await other runs: a commit with [Commit].Awaits records that a node of its run awaits the end of another
-// run. The store answers with a request of the kind KindEnded, whose Value is an [Ended] in JSON. [Memory], store/sqlite and store/postgres
-// implement it; other stores need not.
+// Awaiter is an [Inbox] whose runs may await other runs: a commit with [Commit].Awaits records that a node of its run awaits the end of another run.
+// The store answers the node with a request of the kind KindEnded. The request's Value is an [Ended] in JSON. [Memory], store/sqlite and
+// store/postgres implement it; other stores need not.
 //
-// The store posts the answer in the transaction that ends the awaited run, whatever ends it. The transaction that begins the await posts the answer
-// at once in three cases: the awaited run has ended already; the awaited run is not stored, for example after Prune; or the awaited run awaits the
-// awaiting run, directly or through others. If two concurrent commits would together close a cycle, the store judges one after the other, and finds
-// the cycle when it judges the second one. If a new run replaces the awaited run, see [Replace], the node awaits the new run.
+// The store posts the answer in the transaction that ends the awaited run, whatever ends this run. In three cases, the transaction that begins the
+// await already posts the answer: the awaited run has ended already; the awaited run is not stored, for example after Prune; or the awaited run
+// awaits the awaiting run, directly or through others. If two concurrent commits together close a cycle, the store checks one after the other, and
+// finds the cycle when it checks the second commit. If a new run replaces the awaited run, see [Replace], the node awaits the new run.
 //
-// The answer removes the await from the store. If the awaiting node or its run ends before the answer, the store keeps the await until the process
-// that performs the run withdraws it: by a commit with an [Await] whose Run is "". The store posts no answer to an awaiting run that has ended.
+// When the store posts the answer, it removes the await. If the awaiting node or its run ends earlier, the process that performs the run withdraws
+// the await by a commit with an [Await] whose Run is "". The store posts no answer to an awaiting run that has ended.
 type Awaiter interface {
 	Inbox
 	// LoadAwaits returns the unanswered awaits of a run's nodes, sorted by node. The error matches ErrUnknownRun if the run is not stored.
@@ -28,28 +28,28 @@ type Awaiter interface {
 
 // Await says that a node of a run awaits the end of another run.
 type Await struct {
-	Node string `json:"node"` // the path of the node; the request with the answer has the same Node
-	// Run is the id of the awaited run. A node awaits at most one run, so Run replaces the run that the node awaited before. If Run is "", the node
-	// awaits no run any longer.
+	Node string `json:"node"` // the path of the node; it is also the Node of the request with the answer
+	// Run is the id of the awaited run. A node awaits at most one run, so Run replaces the run that the node awaited before. If Run is "", the await
+	// is withdrawn.
 	Run string `json:"run,omitempty"`
 }
 
 // Ended says how the awaited run ended. It is the Value of a request of the kind KindEnded.
 type Ended struct {
 	Run    string            `json:"run"`
-	Status machine.RunStatus `json:"status,omitempty"` // RunPending if the run has not ended; in this case Unknown or Cycle is set
+	Status machine.RunStatus `json:"status,omitempty"` // RunPending if Unknown or Cycle is set; otherwise a terminal status
 	// Unknown is set if no run of this id is stored.
 	Unknown bool `json:"unknown,omitempty"`
-	// Cycle is set if the await would have closed a cycle. It lists runs, each of which awaits the next one: the first is the awaited run, and
-	// the last is the awaiting run.
+	// Cycle is set if the await would have closed a cycle. Each run in Cycle awaits the next one. The first is the awaited run, and the last is
+	// the awaiting run.
 	Cycle []string `json:"cycle,omitempty"`
 }
 
-// endedID is the prefix of the ids of requests that a store posts.
+// endedID is the prefix of the id of a request with which a store answers a node.
 const endedID = "kahn:ended:"
 
-// Request returns the request by which a store answers a node. The number of the request becomes a part of its id. It is for
-// implementations of [Awaiter].
+// Request returns the request with which a store answers a node. The number of the request becomes a part of its id. The method is
+// for implementations of [Awaiter].
 func (e *Ended) Request(node string, number uint64) (Request, error) {
 	value, err := json.Marshal(e)
 	return Request{ID: fmt.Sprint(endedID, number), Kind: KindEnded, Node: node, Value: value}, err
@@ -64,10 +64,10 @@ func (r *Request) Ended() (e Ended, err error) {
 }
 
 // FindCycle returns a chain of runs in which each run awaits the next one, as in [Ended].Cycle. The chain begins with the run "awaited" and ends
-// with the run "run". FindCycle returns nil if there is no such chain. The function "awaits" returns the runs that a run awaits, in any order; if
-// it returns an error, the search ends. FindCycle is for implementations of [Awaiter].
+// with the run "run". FindCycle returns nil if there is no such chain. The function "awaits" returns the runs that a run awaits, in any order. If
+// it returns an error, FindCycle stops and returns this error. FindCycle is for implementations of [Awaiter].
 func FindCycle(run, awaited string, awaits func(run string) ([]string, error)) (cycle []string, err error) {
-	from := map[string]string{awaited: ""} // maps each run that the search has found to the awaiting run through which it was found
+	from := map[string]string{awaited: ""} // maps each run that the search has found to the run that awaits it
 	for queue := []string{awaited}; len(queue) > 0; queue = queue[1:] {
 		if queue[0] == run {
 			for at := run; at != ""; at = from[at] {
@@ -93,11 +93,11 @@ func FindCycle(run, awaited string, awaits func(run string) ([]string, error)) (
 
 var _ Awaiter = (*Memory)(nil)
 
-// The type `awaiting` identifies a node that awaits another run: by the run that the node belongs to, and the path of the node.
+// The type `awaiting` identifies a node that awaits another run. It consists of the node's run and the node's path.
 type awaiting struct{ run, node string }
 
-// The method `await` stores the awaits of a commit of the run r, and returns the runs for which it has posted requests. These are the runs that
-// awaited r if the commit has ended r, and r itself if one of its new awaits has an answer at once.
+// The method `await` stores the awaits of a commit of the run r, and returns the runs for which it has posted requests. If the commit has ended r,
+// these are the runs that awaited r. If one of the new awaits is answered at once, r is also among them.
 func (m *Memory) await(r *memoryRun, c *Commit) (posted []string) {
 	for _, a := range c.Awaits {
 		m.withdraw(r, a.Node)
@@ -139,7 +139,7 @@ func (m *Memory) await(r *memoryRun, c *Commit) (posted []string) {
 	return append(posted, m.endAwaits(r)...)
 }
 
-// endAwaits answers the nodes that await r if r has ended, and returns the runs of these nodes.
+// endAwaits does nothing unless r has ended. If r has ended, endAwaits answers the nodes that await r, and returns the runs of these nodes.
 func (m *Memory) endAwaits(r *memoryRun) (posted []string) {
 	if !r.Status.Terminal() {
 		return nil

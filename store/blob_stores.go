@@ -105,15 +105,15 @@ func (m *MemoryBlobs) Keys(ctx context.Context) iter.Seq2[string, error] {
 	}
 }
 
-// Len returns how many blobs there are.
+// Len returns the number of blobs.
 func (m *MemoryBlobs) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.blobs)
 }
 
-// Dir is a [BlobStore] in a folder of the file system. It makes the folder when needed, and keeps each blob in a file, in a subfolder that is
-// named by the first two characters of the key. A blob is on disk when Put returns: Put writes a temporary file in the same folder, syncs it and
+// Dir is a [BlobStore] in a folder of the file system. It makes the folder when needed. Each blob is a file in a subfolder; the name of the
+// subfolder is the first two characters of the key. When Put returns, the blob is on disk: Put writes a temporary file in the subfolder, syncs it and
 // renames it. The file's modification time says when the blob was put.
 type Dir string
 
@@ -135,8 +135,8 @@ func (d Dir) Put(ctx context.Context, key string, data []byte) (err error) {
 		return err
 	}
 	if now := time.Now(); os.Chtimes(file, now, now) == nil {
-		// A concurrent Sweep may have moved the file aside without seeing the new time, so Put checks whether the file still exists. If it does,
-		// Put syncs the file's name, since the process that put the blob may not have done so yet.
+		// A concurrent Sweep may have set the file aside and may not see the new time, so Put checks whether the file still exists. If it exists,
+		// Put syncs the file's name, since the process that wrote the file may not have synced the name yet.
 		if _, gone := os.Stat(file); gone == nil {
 			return d.sync(file)
 		}
@@ -214,10 +214,10 @@ func (d Dir) Get(ctx context.Context, key string) ([]byte, error) {
 	return nil, fmt.Errorf("%w: %s", ErrNoBlob, key)
 }
 
-// sweptMark begins the name of a file that Sweep has set aside. The rest of the blob's file name and a random number follow.
+// sweptMark begins the name of a file that Sweep has set aside. After it come the name that the file had before, a hyphen and a random number.
 const sweptMark = ".swept-"
 
-// setAside returns the files that Sweep has set aside for a blob. If a process died in Sweep, such a file stays, and may be the only one of the blob.
+// setAside returns the files of a blob that Sweep has set aside. If a process dies in Sweep, a set-aside file stays. It may be the blob's only file.
 func setAside(file string) (files []string, err error) {
 	list, err := os.ReadDir(filepath.Dir(file))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -231,7 +231,7 @@ func setAside(file string) (files []string, err error) {
 	return files, nil
 }
 
-// sweptName returns the file name of the blob for which Sweep has set a file aside, or "" for any other file.
+// sweptName returns the name that a file had before Sweep set it aside. If Sweep has not set the file aside, sweptName returns "".
 func sweptName(name string) string {
 	rest, swept := strings.CutPrefix(name, sweptMark)
 	if i := strings.LastIndexByte(rest, '-'); swept && i > 0 {
@@ -259,7 +259,7 @@ func (d Dir) Delete(_ context.Context, key string) error {
 }
 
 // Sweep implements [BlobSweeper]. It renames a file that is old enough, and then reads the file's time once more. If a concurrent Put has changed the
-// time before the rename, Sweep sees the new time. A Put after the rename writes another file.
+// time before the rename, Sweep sees the new time and keeps the blob. A Put after the rename writes a new file.
 func (d Dir) Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error) {
 	file, err := d.file(key)
 	if err != nil {
@@ -284,8 +284,8 @@ func (d Dir) Sweep(ctx context.Context, key string, before time.Time) (gone bool
 	return d.sweepAside(file, before)
 }
 
-// sweepAside removes the files that were set aside for a blob. If one of them was put after the given time, the blob stays. Another Sweep may do the
-// same at the same time.
+// sweepAside removes the set-aside files of a blob. If one of them was put after the given time, sweepAside renames it back, and the blob stays.
+// Another Sweep may call sweepAside for the same blob at the same time.
 func (d Dir) sweepAside(file string, before time.Time) (gone bool, err error) {
 	files, err := setAside(file)
 	if err != nil {
@@ -312,12 +312,12 @@ func (d Dir) sweepAside(file string, before time.Time) (gone bool, err error) {
 	return gone, nil
 }
 
-// Keys implements [BlobLister]. It lists one subfolder at a time.
+// Keys implements [BlobLister]. It reads one subfolder at a time.
 func (d Dir) Keys(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		folders, err := os.ReadDir(string(d))
 		if errors.Is(err, fs.ErrNotExist) {
-			return // nothing was put
+			return // no blob was put
 		}
 		for _, folder := range folders {
 			if err != nil || ctx.Err() != nil {

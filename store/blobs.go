@@ -18,55 +18,55 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// BlobStore keeps data of any size under keys that are computed from the data. Its methods may be called from several goroutines,
-// and in several processes, at the same time.
+// BlobStore keeps data of any size under keys that are computed from the data. Several goroutines, and several processes, may call its
+// methods at the same time.
 type BlobStore interface {
-	// Put keeps data under a key. Putting the same data again changes only the time at which it was put. The error matches [ErrRejected] if the
+	// Put keeps data under a key. If the same data is put again, only the time at which it was put changes. The error matches [ErrRejected] if the
 	// store will never accept the data.
 	Put(ctx context.Context, key string, data []byte) error
-	// Get returns what was put under a key. The error matches [ErrNoBlob] if there is nothing.
+	// Get returns the data under a key. The error matches [ErrNoBlob] if there is no such key.
 	Get(ctx context.Context, key string) ([]byte, error)
-	// Delete removes a key. It returns no error if there is no such key.
+	// Delete removes a key and its data. It returns no error if there is no such key.
 	Delete(ctx context.Context, key string) error
 }
 
 // BlobSweeper is a [BlobStore] that records when blobs were put. [Admin] needs it to remove blobs to which no run refers any more.
 type BlobSweeper interface {
 	BlobStore
-	// Sweep removes the blob of a key unless the blob was put after the given time. The result "gone" says whether there is no blob under the key any
-	// more. It must not remove a blob that is being put at the same time.
+	// Sweep removes the blob of a key unless the blob was put after the given time. The result "gone" is true if there is no blob under the key any
+	// more. Sweep must not remove a blob that is being put at the same time.
 	Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error)
 }
 
-// BlobLister is a [BlobSweeper] that lists its keys, for programs that search for unused blobs without [Admin].Prune. [Admin] does not need it.
+// BlobLister is a [BlobSweeper] that can list its keys. It is for programs that search for unused blobs themselves. [Admin].Prune does not need it.
 type BlobLister interface {
 	BlobSweeper
-	// Keys yields the keys under which blobs were put. A key that is put or removed during the iteration may be missing. The iteration ends after an
-	// error.
+	// Keys yields the keys under which blobs were put. A key that is put or removed during the iteration may be missing. After an error, the
+	// iteration ends.
 	Keys(ctx context.Context) iter.Seq2[string, error]
 }
 
 // Errors of blobs.
 var (
-	// ErrNoBlob is returned for a key under which nothing was put.
+	// ErrNoBlob is returned if there is no blob under a key.
 	ErrNoBlob = errors.New("no such blob")
 	// ErrBlobDamaged is returned if the data of a blob does not match its key.
 	ErrBlobDamaged = errors.New("the blob is damaged")
 )
 
 // Blobs is a codec that keeps large values in a [BlobStore] and writes a short reference in their place. When Blobs reads a value back from the
-// store, it checks the value against the reference. A blob stays in the store until [Admin].Prune has removed all runs that refer to the blob.
-// A codec that hides the references must not wrap Blobs. So [Sealed] must be the Codec of Blobs, not the reverse. A Blobs must not be copied.
+// BlobStore, it checks the value against the reference. A blob stays in the store while a run refers to it; [Admin].Prune removes unused blobs.
+// Do not wrap Blobs in a codec that hides the references, such as [Sealed]. Instead, make Sealed the Codec of Blobs. A Blobs must not be copied.
 type Blobs struct {
 	Codec Codec
 	Store BlobStore
 	// A value becomes a blob if the Codec's output has more bytes than Over. Zero means 64 KiB; if Over is negative, all values become blobs.
 	Over int
-	// Patience is how long a failing call of the Store is repeated, and how long one call may take. If the calls fail for longer, the value cannot be
-	// encoded or decoded, and a node whose value cannot be encoded fails. Zero means 30 s.
+	// Patience is how long Blobs repeats a failing call of the Store, and also how long one call may take. If the calls fail for longer, the value
+	// cannot be encoded or decoded. If the value of a node cannot be encoded, the node fails. Zero means 30 s.
 	Patience time.Duration
 
-	shows atomic.Int32 // whether the Codec shows references: unknown, shown or hidden
+	shows atomic.Int32 // whether references can be found in the Codec's output: unknown, shown or hidden
 }
 
 // Check returns an error if there is no Store or no Codec, or if [CheckCodec] returns an error for the Codec.
@@ -83,7 +83,7 @@ const (
 	blobMark        = "$blob"
 )
 
-// Encode encodes a value. If the result is too large, Encode puts it into the Store and returns a reference to it.
+// Encode encodes a value with the Codec. If the result has more than Over bytes, Encode puts it into the Store and returns a reference to it.
 func (b *Blobs) Encode(value any) (json.RawMessage, error) {
 	data, err := b.Codec.Encode(value)
 	if err != nil {
@@ -108,7 +108,7 @@ func (b *Blobs) Encode(value any) (json.RawMessage, error) {
 }
 
 // Content is a value with a content of its own, such as a file. [Blobs] keeps the content as a blob. The JSON of the value has {"$blob": key} in
-// place of the content. If the codec hides these references and is not [Sealed], [Blobs] cannot encode the value; the error matches [ErrRejected].
+// place of the content. If a codec other than [Sealed] hides this reference, [Blobs] cannot encode the value; the error matches [ErrRejected].
 type Content interface {
 	// BlobKey returns the hex SHA-256 of the content.
 	BlobKey() string
@@ -116,8 +116,8 @@ type Content interface {
 	Content() ([]byte, error)
 }
 
-// keepContents puts the content of each [Content] inside a value into the Store. The result "held" is true if data refers to contents. The data
-// itself must then not become a blob, so that [BlobKeys] finds the references in the data.
+// keepContents puts the content of each [Content] inside a value into the Store. The result "held" is true if data refers to a content. If
+// "held" is true, data must not become a blob, because [BlobKeys] must find the references in data.
 func (b *Blobs) keepContents(value any, data json.RawMessage) (held bool, err error) {
 	if !bytes.Contains(data, []byte(`"`+blobMark+`"`)) && b.showsReferences() {
 		return false, nil
@@ -150,11 +150,11 @@ const (
 	hidden
 )
 
-// showsReferences reports whether references to contents can be found in the output of the Codec. To find out, it encodes a reference, once.
+// showsReferences reports whether references to contents can be found in the output of the Codec. The first call encodes a reference as a test.
 func (b *Blobs) showsReferences() bool {
 	if b.shows.Load() == unknown {
 		c := b.Codec
-		for outer, is := c.(*Blobs); is; outer, is = c.(*Blobs) { // a Blobs does not hide references, but might put the test value into its store
+		for outer, is := c.(*Blobs); is; outer, is = c.(*Blobs) { // a Blobs hides no references, but could put the test value into its store
 			c = outer.Codec
 		}
 		state, test := hidden, blobKey(nil)
@@ -163,7 +163,7 @@ func (b *Blobs) showsReferences() bool {
 			err = foreign.Contain(func() (err error) {
 				data, err = c.Encode([]any{map[string]any{blobMark: test}})
 				return err
-			}, func(v any) error { return foreign.NewPanicError(v) }) // the codec may take only values of the host's types
+			}, func(v any) error { return foreign.NewPanicError(v) }) // the codec may panic for values that do not have the host's types
 			if err == nil && slices.Contains(BlobKeys(data), key) {
 				state = shown
 			}
@@ -197,10 +197,10 @@ func (b *Blobs) keepContent(c Content, in BlobStore) error {
 	return nil
 }
 
-// maxContentDepth is how deep eachContent searches a value.
+// maxContentDepth is the depth to which eachContent searches a value.
 const maxContentDepth = 100
 
-// eachContent calls f with the values in v that have a content; it visits map entries in the order of their keys.
+// eachContent calls f with each Content inside v. It visits the entries of a map in the order of their keys.
 func eachContent(v reflect.Value, depth int, f func(c Content)) {
 	if !v.IsValid() || depth > maxContentDepth {
 		return
@@ -265,7 +265,7 @@ func blobKey(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// The method `repeat` repeats a call of the Store until the call succeeds or returns ErrRejected or ErrNoBlob, or until the Patience has ended.
+// The method `repeat` repeats a call of the Store until it succeeds, returns ErrRejected or ErrNoBlob, or the time Patience has passed.
 func (b *Blobs) repeat(call func(ctx context.Context) error) error {
 	patience := b.Patience
 	if patience <= 0 {
@@ -283,8 +283,8 @@ func (b *Blobs) repeat(call func(ctx context.Context) error) error {
 	}
 }
 
-// BlobKeys returns the keys of the blobs to which data refers, sorted, each once. The parameter "data" contains records or values in the form in
-// which a [Store] keeps them.
+// BlobKeys returns the keys of the blobs to which data refers. The keys are sorted and distinct. The parameter "data" contains records or values in
+// the form in which a [Store] keeps them.
 func BlobKeys(data ...json.RawMessage) (keys []string) {
 	if !slices.ContainsFunc(data, func(d json.RawMessage) bool { return bytes.Contains(d, []byte(blobMark)) }) {
 		return nil // most data refers to no blob and needs no parsing

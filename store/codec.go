@@ -12,8 +12,8 @@ type Codec interface {
 	Decode(data json.RawMessage) (any, error)
 }
 
-// CheckCodec returns an error if a codec is nil. If the codec has a method `Check() error`, as [Sealed] and [Blobs] have,
-// CheckCodec returns the error of this method.
+// CheckCodec returns an error if a codec is nil. If the codec has a method `Check() error`, like [Sealed] and [Blobs],
+// CheckCodec calls the method and returns its error.
 func CheckCodec(c Codec) error {
 	if c == nil {
 		return errors.New("the Codec is nil")
@@ -26,8 +26,8 @@ func CheckCodec(c Codec) error {
 	return nil
 }
 
-// CheckEvents returns an error if a codec is, or wraps, a [Sealed] without EventsInClear. Events are stored in the clear, so the events of
-// runs with such a codec must not be stored. If a host's codec wraps another codec, it must have a method `Unwrap() Codec` that
+// CheckEvents returns an error if a codec is, or wraps, a [Sealed] without EventsInClear. Events are stored in the clear, so a run with
+// this codec must not store its events. If a host's codec wraps another codec, it must have a method `Unwrap() Codec` that
 // returns the wrapped codec.
 func CheckEvents(c Codec) error {
 	for ; c != nil; c = inner(c) {
@@ -38,7 +38,7 @@ func CheckEvents(c Codec) error {
 	return nil
 }
 
-// The function `inner` returns the codec that a codec wraps, or nil.
+// The function `inner` returns the codec that c wraps, or nil if c wraps none.
 func inner(c Codec) Codec {
 	switch x := c.(type) {
 	case *Sealed:
@@ -51,10 +51,10 @@ func inner(c Codec) Codec {
 	return nil
 }
 
-// The function `wrapped` reads an object that a codec of this package has written. Such an object has exactly the member that "mark" names and the
-// given members, all of them texts. For any other data the result "texts" is nil. The result "looks" says whether data has the member that "mark"
-// names. If a value of the host has this member, a codec must not write the value unchanged: a reader would mistake the value for an object that the
-// codec has made.
+// The function `wrapped` reads an object that a codec of this package has written. The parameters "mark" and "members" name all members of this
+// object; all of them are texts. For any other data the result "texts" is nil. The result "looks" says whether data is an object with the member that
+// "mark" names. If a value of the host has this member, a codec must not write the value unchanged, since a reader would take the value for an object
+// that the codec has made.
 func wrapped(data json.RawMessage, mark string, members ...string) (texts map[string]string, looks bool) {
 	if len(data) == 0 || data[0] != '{' {
 		return nil, false

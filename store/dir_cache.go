@@ -14,13 +14,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// DirCache is a cache for a kahn.Memo in the folder Dir, with a file for each entry. Any number of processes may share a folder. A file's
-// modification time says, to the hour, when the entry was used last. The folder grows until [DirCache.Prune] is called.
+// DirCache is a cache for a kahn.Memo. It keeps each entry in a file in the folder Dir. Any number of processes may share a folder. The modification
+// time of a file says when its entry was last used; it may be up to an hour too early. The folder grows until [DirCache.Prune] is called.
 type DirCache struct{ Dir string }
 
 const (
-	usedWithin = time.Hour // a second use within this time is not recorded
-	partial    = ".part"   // the end of the names of files that are being written
+	usedWithin = time.Hour // Get records a use only if the last recorded use is longer ago
+	partial    = ".part"   // the suffix of the names of files that Put is writing
 )
 
 // The method `file` returns the path of an entry.
@@ -54,8 +54,7 @@ func (c DirCache) Get(_ context.Context, key string) (data []byte, ok bool, err 
 	return data, true, nil
 }
 
-// Put keeps data under a key. A concurrent reader of the key, and a reader after a crash of this process, sees either the former data or the new
-// data.
+// Put stores data under a key. A reader sees either the old data or the new data, even if it reads during Put or after a crash of this process.
 func (c DirCache) Put(_ context.Context, key string, data []byte) error {
 	name, err := c.file(key)
 	if err != nil {
@@ -78,8 +77,8 @@ func (c DirCache) Put(_ context.Context, key string, data []byte) error {
 	return nil
 }
 
-// Prune removes the entries that were not used for the given time. Then it removes the least recently used entries, until the remaining entries
-// together have at most the given number of bytes. Zero for either argument means no bound. Prune returns how many entries it has removed.
+// Prune removes each entry whose last use is longer ago than "unused". Then, while the remaining entries have more than "bytes" bytes in all, it
+// removes the least recently used entry. An argument of 0 means no bound. Prune returns how many entries it has removed.
 func (c DirCache) Prune(ctx context.Context, unused time.Duration, bytes int64) (removed int, err error) {
 	if c.Dir == "" || unused < 0 || bytes < 0 {
 		return 0, fmt.Errorf("%w: Prune(%v, %d) of the cache in %q: a folder and bounds that are not negative are expected", machine.ErrBadValue, unused, bytes, c.Dir)
@@ -94,7 +93,7 @@ func (c DirCache) Prune(ctx context.Context, unused time.Duration, bytes int64) 
 	err = filepath.WalkDir(c.Dir, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // the cache has no entries yet, or another process prunes, too
+			return nil // the folder does not exist yet, or another process has removed the file
 		case err != nil:
 			return err
 		case ctx.Err() != nil:

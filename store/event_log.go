@@ -12,12 +12,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// EventLog is the stored log of a run, for readers in any process. It is a Source of package sse. So an sse.Handler can serve runs that other
-// processes perform, if its Find function calls OpenEvents. If another process continues the run, the ids of the events continue, too. Open a
-// separate EventLog for each stream, since Status and EventRange make no request: they return what the EventLog's last request to the store found.
+// EventLog reads the stored events of a run, in any process. It implements sse.Source. So if the Find function of an sse.Handler calls OpenEvents,
+// the handler can serve runs that other processes perform. A process that continues a run also continues the ids of its events. Open a separate
+// EventLog for each stream: Status and EventRange make no request, but return what the last request of their EventLog found.
 type EventLog struct {
-	// Poll is how long a reader waits until it asks the store again. Zero means DefaultPoll. In the process that performs the run, new
-	// events wake the reader at once if the store is an [EventNotifier] and the run uses the same store value. Poll must not change during a read.
+	// Poll is how long a reader waits until it asks the store again. Zero means DefaultPoll. If the store is an [EventNotifier], and the run is
+	// performed with the same store value, new events wake the reader at once. Poll must not change during a read.
 	Poll time.Duration
 
 	store EventStore
@@ -66,7 +66,7 @@ func (l *EventLog) last() EventPage {
 // Status returns the stored status of the run.
 func (l *EventLog) Status() machine.RunStatus { return l.last().Status }
 
-// EventRange returns the ids of the first and the last stored event; no event is stored if first is above last.
+// EventRange returns the ids of the first and the last stored event, or 1 and 0 if no event is stored.
 func (l *EventLog) EventRange() (first, last uint64) {
 	p := l.last()
 	if p.Last == 0 {
@@ -75,7 +75,7 @@ func (l *EventLog) EventRange() (first, last uint64) {
 	return p.First, p.Last
 }
 
-// Heartbeat returns an event that says that the log is still being read. It has no id and is not stored.
+// Heartbeat returns an event for a client that waits: the event shows that the stream is still open. It has no id and is not stored.
 func (l *EventLog) Heartbeat() event.Event {
 	p := l.last()
 	return event.Event{
@@ -84,12 +84,12 @@ func (l *EventLog) Heartbeat() event.Event {
 	}
 }
 
-// Events yields the stored events with ids above "after", in order: first the events that are stored already, then new ones as they are stored.
-// The sequence ends after the last event of a run that has ended. While a run is suspended, or its process is dead, the sequence waits until a
-// process continues the run. If "after" is 0, Events begins with the first event.
+// Events yields the stored events with ids above "after", in order: first the events that are stored already, then new ones as they are stored. When
+// the run has ended, the sequence ends with the run's last event. While a run is suspended, or its process is dead, the sequence waits until a
+// process continues the run. If "after" is 0, Events begins with event 1.
 //
-// An error ends the sequence, and is yielded with a zero Event. It is the cause of ctx's end, an error of the store, or an error that [ReadEvents]
-// also returns. It matches [machine.ErrBadValue] if stored events are missing. The sequence may be used again and then starts anew.
+// An error ends the sequence; Events yields it with a zero Event. It is the cause of ctx's end, an error of the store, or an error that [ReadEvents]
+// also returns. It matches [machine.ErrBadValue] if an event is missing in the stored log. A second loop over the sequence starts anew.
 func (l *EventLog) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		known, at := l.last(), after
@@ -106,8 +106,8 @@ func (l *EventLog) Events(ctx context.Context, after uint64) iter.Seq2[event.Eve
 	}
 }
 
-// The method `follow` yields the events that are stored, and waits for more if there are none. The result "goesOn" is false if the reader stops. The
-// result "ended" is true if there will be no more events.
+// The method `follow` yields one page of stored events. If it has yielded the last stored event and the run has not ended, it waits for more events.
+// The result "goesOn" is false if the reader has stopped the loop. The result "ended" is true if the run will have no more events.
 func (l *EventLog) follow(ctx context.Context, after *uint64, yield func(event.Event, error) bool) (goesOn, ended bool, err error) {
 	if ctx.Err() != nil {
 		return true, false, context.Cause(ctx)
@@ -145,7 +145,7 @@ func (l *EventLog) follow(ctx context.Context, after *uint64, yield func(event.E
 	return true, false, l.pause(ctx, changed)
 }
 
-// The method `pause` waits until there may be more events. It returns an error if ctx ends before.
+// The method `pause` waits until there may be more events. If ctx ends first, it returns the cause as an error.
 func (l *EventLog) pause(ctx context.Context, changed <-chan struct{}) error {
 	poll := l.Poll
 	if poll <= 0 {

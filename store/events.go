@@ -10,18 +10,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// EventStore is a [Store] that keeps the events of runs: it stores the events of a [Commit] in the same transaction. [Memory], store/sqlite and
-// store/postgres implement it; other stores need not. Package storetest tests an EventStore.
+// EventStore is a [Store] that also keeps the events of runs. It stores the events of a [Commit] in the transaction that applies the commit.
+// [Memory], store/sqlite and store/postgres implement it; other stores need not. Package storetest tests an EventStore.
 type EventStore interface {
 	Store
-	// LoadEvents returns at most "limit" stored events of a run with ids above "after", in order. The page also has the state of the log at the
-	// time of the read. The limit is from 1 to MaxPage. LoadEvents may return fewer events, but at least one if the log has any above "after".
-	// The error matches ErrUnknownRun if the run is not stored.
+	// LoadEvents returns at most "limit" stored events of a run with ids above "after", in order. The page also has the state of the log at the time
+	// of the read. The limit is from 1 to MaxPage. LoadEvents may return fewer events than "limit", but returns at least one if the log has an event
+	// above "after". The error matches ErrUnknownRun if the run is not stored.
 	LoadEvents(ctx context.Context, run string, after uint64, limit int) (EventPage, error)
 }
 
-// EventNotifier is an [EventStore] that notifies readers in its own process when it has stored events. Readers of any other store find new
-// events when they ask again.
+// EventNotifier is an [EventStore] that notifies readers in its own process when it has stored events. If a store is not an EventNotifier, its
+// readers find new events when they ask again.
 type EventNotifier interface {
 	EventStore
 	// NotifyEvents returns a channel that is closed when this store value has stored more events of the run. The caller must call stop
@@ -32,23 +32,23 @@ type EventNotifier interface {
 // EventRecord is a stored event.
 type EventRecord struct {
 	ID   uint64          `json:"id"`   // the position of the event in the log, from 1
-	Data json.RawMessage `json:"data"` // as [event.Event.MarshalStored] has written it
+	Data json.RawMessage `json:"data"` // the result of [event.Event.MarshalStored]
 }
 
 // EventPage is one page of the stored log of a run.
 type EventPage struct {
 	Events []EventRecord
-	// First and Last are the ids of the first and the last stored event. Last is 0 if none is stored.
+	// First and Last are the ids of the first and the last stored event. Last is 0 if no event is stored.
 	First, Last uint64
-	// Begun is set if the run has a commit. The run does not store its events if Begun is set, Status is not RunPending, and Last is 0.
+	// Begun is set if the run has a commit. If Begun is set, Status is not RunPending and Last is 0, the run does not store its events.
 	Begun    bool
 	Status   machine.RunStatus
 	Workflow string
 }
 
-// EventsFollow reports whether the events of the commit follow the last event in the log of the run without a gap. The parameter "last" is the id
-// of that event. The first events of a run may have any ids. EventsFollow is for implementations of [EventStore], which answer with [Conflict] if
-// it returns false.
+// EventsFollow reports whether the ids of the commit's events continue the log of the run without a gap. The parameter "last" is the id of the last
+// event in the log, or 0 if the log is empty. The first event of a log may have any id above 0. EventsFollow is for implementations of [EventStore],
+// which answer with [Conflict] if it returns false.
 func (c *Commit) EventsFollow(last uint64) bool { return follow(c.Events, last) }
 
 func follow(events []EventRecord, last uint64) bool {
@@ -61,12 +61,12 @@ func follow(events []EventRecord, last uint64) bool {
 	return true
 }
 
-// ReadEvents returns at most "count" stored events of a run with ids above "after", in order. A count of 0 means [DefaultPage]. ReadEvents
-// returns none if there are no more events yet. If "after" is 0, the result begins with the first event.
+// ReadEvents returns at most "count" stored events of a run with ids above "after", in order. A count of 0 means [DefaultPage]. ReadEvents returns
+// no events and no error if the log has no event above "after" yet. If "after" is 0, the result begins with event 1.
 //
-// The error is a [*event.GapError] if the wanted event comes before the first stored event, for example because the process that began the run
-// did not store events. The error matches [event.ErrNoLog] if the run does not store its events, and [ErrUnknownRun] if the
-// run is not stored. It matches [machine.ErrBadValue] if count is above [MaxPage] or below 0.
+// The error is a [*event.GapError] if the event that follows "after" is older than the first stored event. This is so, for example, if the process
+// that began the run did not store events. The error matches [event.ErrNoLog] if the run does not store its events, and [ErrUnknownRun] if the run
+// is not stored. It matches [machine.ErrBadValue] if count is above [MaxPage] or below 0.
 func ReadEvents(ctx context.Context, s EventStore, run string, after uint64, count int) ([]event.Event, error) {
 	most, err := limit(count)
 	if err != nil {
@@ -79,7 +79,7 @@ func ReadEvents(ctx context.Context, s EventStore, run string, after uint64, cou
 	return page.decode(run)
 }
 
-// loadEvents calls LoadEvents and adds the errors of ReadEvents.
+// loadEvents calls LoadEvents, and checks the page with the method `readable`.
 func loadEvents(ctx context.Context, s EventStore, run string, after uint64, most int) (EventPage, error) {
 	page, err := s.LoadEvents(ctx, run, after, most)
 	if err != nil {
@@ -88,7 +88,8 @@ func loadEvents(ctx context.Context, s EventStore, run string, after uint64, mos
 	return page, page.readable(after)
 }
 
-// The method `readable` returns an error if a reader cannot continue with the event that follows the event with the id "after".
+// The method `readable` returns an error if the run does not store its events, or if the event that follows "after" is older than the first stored
+// event.
 func (p *EventPage) readable(after uint64) error {
 	switch {
 	case p.Last == 0 && p.Begun && p.Status != machine.RunPending: // a pending run may have stored answers to requests, but no events

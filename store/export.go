@@ -26,9 +26,9 @@ type exported struct {
 	Run     *Run `json:"run"`
 }
 
-// Export writes a stored run as a JSON object: {"kahn_run": 1, "run": …}, where "run" is a [Run]. Values are in the form in which they are stored.
-// Export does not decrypt values and does not copy blobs, so a reader of the file needs the same codec and blob store. Stored events of the run are
-// in the file. The file is a consistent copy of the run, even if the run continues while Export writes.
+// Export writes a stored run as a JSON object: {"kahn_run": 1, "run": …}, where "run" is a [Run]. The values are as the store has them. Export does
+// not decrypt values and does not copy blobs, so a reader of the file needs the same codec and blob store. The file also contains the stored events
+// of the run. The file is a consistent copy of the run, even if the run continues while Export writes.
 func Export(ctx context.Context, s Store, run string, w io.Writer) error {
 	stored, err := s.Load(ctx, run)
 	if err != nil {
@@ -50,7 +50,7 @@ func Export(ctx context.Context, s Store, run string, w io.Writer) error {
 	return nil
 }
 
-// loadLog adds the stored events to a run that was loaded.
+// loadLog adds the stored events, up to LastEvent, to a loaded run.
 func loadLog(ctx context.Context, s Store, r *Run) error {
 	if r.LastEvent == 0 {
 		return nil
@@ -76,9 +76,9 @@ func loadLog(ctx context.Context, s Store, r *Run) error {
 	return nil
 }
 
-// Import stores a run that [Export] has written, and returns the id of the run. kahn.Execute continues the run, and kahn.ReadResult reads
-// its result. The error matches [ErrExists] if a run of this id is stored already. It matches [machine.ErrBadValue] if the text was not
-// written by Export, or has another version of the format.
+// Import stores a run that [Export] has written, and returns the id of the run. kahn.Execute continues the run, and kahn.ReadResult reads its
+// result. The error matches [ErrExists] if a run of this id is stored already. It matches [machine.ErrBadValue] if Export did not write the text, or
+// if the text has another version of the format.
 func Import(ctx context.Context, s Admin, r io.Reader) (run string, err error) {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -181,7 +181,7 @@ func (r *Run) Check() error {
 	return nil
 }
 
-// soundUsage reports whether JSON can represent the amounts and the names, and no amount is negative.
+// soundUsage reports whether JSON can represent each name and each amount, and whether each amount is at least 0.
 func soundUsage(usage map[string]float64) bool {
 	for name, amount := range usage {
 		if !(amount >= 0 && amount <= math.MaxFloat64) || !utf8.ValidString(name) {
@@ -199,7 +199,8 @@ func checkTime(t time.Time) error {
 	return nil
 }
 
-// inNanoseconds reports whether an int64 can represent the nanoseconds from 1970 to t. It returns true for the zero time, which means no time.
+// inNanoseconds reports whether an int64 can represent the nanoseconds from 1970 to t. It also returns true for the zero time, which stands for "no
+// time".
 func inNanoseconds(t time.Time) bool {
 	return t.IsZero() || !t.Before(time.Unix(0, math.MinInt64)) && !t.After(time.Unix(0, math.MaxInt64))
 }

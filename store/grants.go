@@ -14,43 +14,44 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// GrantStore is a [Store] through which processes share limits. Each process holds grants, with a lease, for the steps that it runs. [Memory],
-// store/sqlite and store/postgres implement it; other stores need not. kahn.Shared needs it.
+// GrantStore is a [Store] through which processes share limits. Each process takes grants for the steps that it runs, and holds them under a lease.
+// [Memory], store/sqlite and store/postgres implement it; other stores need not. kahn.Shared needs it.
 type GrantStore interface {
 	Store
-	// Grant takes, keeps and gives back the grants of a holder, for all the limits in one transaction. The answers are in the order of the
-	// requests. The holder keeps its slots until ttl has passed, by the clock of the store; repeating the call renews them. If the holder does not
-	// repeat the call in time, other holders may get the slots. Taken tokens do not come back when ttl has passed. [Grants.Ask] implements these
-	// rules. The error matches [machine.ErrBadValue] if the requests make no sense, see [CheckGrants]. After any other error, either all changes
-	// were made or none.
+	// Grant takes, keeps and gives back grants for a holder. One transaction does this for all the limits. The answers are in the order of the
+	// requests. The lease of the holder's slots lasts for ttl, by the clock of the store; each further call renews it. When the lease has run out,
+	// other holders may get the slots, but tokens that the holder took do not return to the bucket. [Grants.Ask] implements these rules. The error
+	// matches [machine.ErrBadValue] if the requests make no sense, see [CheckGrants]. After any other error, either all changes were made, or none
+	// was.
 	Grant(ctx context.Context, holder string, ttl time.Duration, requests []GrantRequest) ([]Granted, error)
 }
 
 // GrantRequest asks for grants of one limit. All processes should give a limit the same Most, Every and Burst, since the store judges each request
-// by the values in the request.
+// by the values in that request.
 type GrantRequest struct {
 	Limit string // the name of the limit, of 1 to MaxGrantName bytes
 	Most  int    // how many slots all holders together may have; 0 means that the limit has no slots
-	// Keep is how many slots the holder uses and does not give back. Want is how many slots it wants in all, including these slots. Afterwards the
-	// holder has from Keep to Want slots. It has fewer than Keep if its lease ran out and other holders took the slots, or if Most was lowered.
+	// Keep is how many of its slots the holder is using, and so does not give back. Want is how many slots it wants in all, Keep included. After the
+	// call the holder has Keep to Want slots. It has fewer than Keep only if its lease ran out and other holders took the slots, or if Most was
+	// lowered.
 	Keep, Want int
-	// Every is the time between two new tokens, at least a nanosecond, and Burst is how many tokens the bucket can hold. Every and Burst are 0
-	// if the limit has no tokens.
+	// A new token comes each time Every has passed, until the bucket holds Burst tokens. Every and Burst are 0 if the limit has no tokens.
 	Every time.Duration
 	Burst int
-	// Tokens is how many tokens the holder wants to take, and Back how many taken tokens it gives back.
+	// Tokens is how many tokens the holder wants to take, and Back is how many tokens it gives back.
 	Tokens, Back int
-	// Runs are the ids of some of the runs that use the slots, for display in other processes.
+	// Runs are the ids of runs that use the slots, perhaps not all of them. Other processes can display these ids.
 	Runs []string
 }
 
 // Granted is the answer to a GrantRequest.
 type Granted struct {
 	Held int // the slots that the holder has now
-	// Fair is the holder's share while other holders also want slots. A holder with more slots than Fair gives back slots as its steps return.
+	// Fair is the holder's share of the slots, given what the other holders want. A holder with more slots than Fair gives slots back when its steps
+	// return.
 	Fair   int
-	Tokens int // how many tokens were taken
-	// Next is the time until there is a token; zero if there is one now.
+	Tokens int // how many tokens the holder got
+	// Next is the time until the bucket has a token; 0 if it has one after this request.
 	Next   time.Duration
 	Others []GrantHolder // the other holders that hold or want slots, sorted by name
 }
@@ -59,19 +60,19 @@ type Granted struct {
 type GrantHolder struct {
 	Holder string   `json:"holder"`
 	Held   int      `json:"held"`
-	Want   int      `json:"want"` // the wanted slots, the held slots included
+	Want   int      `json:"want"` // how many slots the holder wants in all, the held slots included
 	Runs   []string `json:"runs,omitempty"`
 }
 
-// MaxGrantName is how many bytes the name of a limit or holder may have, and MaxGrants how many limits one call may name.
+// MaxGrantName is how many bytes the name of a limit or holder may have, and MaxGrants is how many limits one call may name.
 const (
 	MaxGrantName = 500
 	MaxGrants    = 1000
 )
 
 const (
-	// grantPatience is how long after its last request a holder still counts as a holder that wants slots. A holder that counts reduces the shares
-	// of the other holders.
+	// grantPatience is how long the Want of a request counts. If the holder asks for no slots for longer, it counts as wanting only the slots that
+	// it has.
 	grantPatience = 2 * time.Second
 	// If there are fewer slots than holders, grantTurn is how long a holder may use its slots while other holders have none.
 	grantTurn = time.Second
@@ -132,8 +133,8 @@ func (r *GrantRequest) check(seen map[string]bool) error {
 	return fmt.Errorf("the limit %s: %s", foreign.Quote(r.Limit), wrong)
 }
 
-// Grants is the state of a limit as a store keeps it: its holders and its tokens. The zero value is a limit without holders, whose bucket is
-// full. It is for implementations of [GrantStore], which may store it as JSON.
+// Grants is the state of a limit as a store keeps it: its holders and its tokens. The zero value is a limit with a full bucket and without holders.
+// Grants is for implementations of [GrantStore], which may store Grants as JSON.
 type Grants struct {
 	Holders []GrantLease `json:"holders,omitempty"` // sorted by name
 	// Full is when the bucket of tokens will be full if no further token is taken.
@@ -143,9 +144,9 @@ type Grants struct {
 // GrantLease is a holder of slots of a limit, with the times of its lease.
 type GrantLease struct {
 	GrantHolder
-	Until time.Time `json:"until"` // when the holder loses the slots
+	Until time.Time `json:"until"` // when the lease runs out
 	Asked time.Time `json:"asked"` // when the holder last asked
-	Since time.Time `json:"since"` // the holder has had slots, or has had none, since this time
+	Since time.Time `json:"since"` // since when the holder has had slots, or has had none
 }
 
 // Expires returns the time from which the limit has no holders and a full bucket. From then on a store need not keep the state.
@@ -188,7 +189,7 @@ func (g *Grants) Ask(now time.Time, holder string, ttl time.Duration, r GrantReq
 	return a
 }
 
-// takeTokens puts the returned tokens into the bucket, and takes as many of the wanted tokens as there are.
+// takeTokens puts the returned tokens into the bucket, and then takes the wanted tokens, or as many as the bucket has.
 func (g *Grants) takeTokens(now time.Time, r *GrantRequest) (taken int, next time.Duration) {
 	if r.Burst == 0 {
 		return 0, 0

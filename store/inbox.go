@@ -16,36 +16,35 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Inbox is a [Store] that takes requests for runs from any process: signals, cancels and redrives. The process that performs a run takes its
-// requests in the order in which they were posted. It answers each request in the transaction that stores its effect, see [Commit].Taken. So a
-// crash neither loses a request nor applies it twice. [Memory], store/sqlite and store/postgres implement it; package storetest tests it.
+// Inbox is a [Store] that takes requests for runs from any process: signals, cancels and redrives. The process that performs a run takes the run's
+// requests in the order of their posts. One transaction stores the effect of a request and the answer to it, see [Commit].Taken. So a crash neither
+// loses a request nor applies it twice. [Memory], store/sqlite and store/postgres implement it; package storetest tests it.
 //
-// A request waits until a transaction answers it. A signal whose value cannot be read yet keeps waiting. The run performs the requests behind this
-// signal, but stores their answers only together with the answer to the signal. Until then, the Status of these requests is also RequestWaiting. A
-// transaction that ends the run refuses all requests that still wait. A run that has begun and has a waiting request is due, whatever its last
-// commit says: Acquire, Load and List return a WakeAt that is not later than now. Of the requests for a run that has not begun, only a KindCancel
-// makes the run due; signals do not make it begin before [NewRun].NotBefore. A run that replaces another run, see [Replace], gets no requests of
-// the replaced run. A run that has ended takes only redrives, and a run that has not ended refuses them. While a redrive waits, the run is due, and
-// Prune does not remove the run. The sizes and the number of requests have no bounds other than limits of the store; a run keeps its requests until
-// it is pruned.
+// A request waits until a transaction answers it. A signal keeps waiting while its value cannot be read. The run performs later requests, but stores
+// their answers together with the signal's answer; until then their Status is RequestWaiting, too. A transaction that ends the run refuses all
+// requests that still wait. If a run has begun and a request waits, the run is due, whatever the WakeAt of its last commit: Acquire, Load and List
+// return a WakeAt that is not later than now. If the run has not begun, only a KindCancel makes it due; a signal does not make it begin before
+// [NewRun].NotBefore. If a new run replaces the run, see [Replace], the store drops the old run's requests. A run that has ended takes redrives and
+// no other requests; a run that has not ended refuses redrives. While a redrive waits, the run is due, and Prune does not remove the run. A store
+// may limit the number and the sizes of requests, but this package does not. The store keeps requests until Prune removes the run.
 type Inbox interface {
 	Store
-	// Post stores a request for a run, whether or not a process performs the run. The result "posted" is false if the run has the same request
-	// under this id already, whatever the status of that request. The error matches ErrRequestConflict if the run has another request with this id,
-	// and ErrUnknownRun if the run is not stored. It matches ErrNotEnded for a redrive of a run that has not ended, ErrEnded for any other request
-	// for a run that has ended, and [machine.ErrBadValue] if Request.Check refuses the request.
+	// Post stores a request for a run, whether or not a process performs the run. The result "posted" is false if the same request was posted under
+	// this id before, even if it was answered. The error matches ErrRequestConflict if the run has another request with this id, and ErrUnknownRun
+	// if the run is not stored. It matches ErrNotEnded for a redrive of a run that has not ended, ErrEnded for any other request for a run that has
+	// ended, and [machine.ErrBadValue] if Request.Check refuses the request.
 	Post(ctx context.Context, run string, r Request) (posted bool, err error)
-	// LoadRequests returns at most "limit" requests of a run with numbers above "after", in order, whether answered or not. The limit is
+	// LoadRequests returns at most "limit" requests of a run with numbers above "after", in order. Answered requests are among them. The limit is
 	// from 1 to MaxPage. The error matches ErrUnknownRun if the run is not stored.
 	LoadRequests(ctx context.Context, run string, after uint64, limit int) ([]PostedRequest, error)
 	// FindRequest returns a request of a run, with its Status, by its id. The error matches ErrUnknownRequest if the id was not posted,
 	// and ErrUnknownRun if the run is not stored.
 	FindRequest(ctx context.Context, run, id string) (PostedRequest, error)
-	// WatchRequests calls the function "arrived" with the ids of runs that have waiting requests. It does so when the watch begins, and whenever a
-	// request is posted. If this process has posted the request, the store calls "arrived" at once. If another process has posted it, the store calls
-	// "arrived" within its polling interval. If the argument "run" is "", the watch covers all runs. The store may also call the function for a run
-	// without waiting requests, and from several goroutines. The function must not block or call "stop". The function "stop" ends the watch; a call
-	// of "arrived" may still run after that.
+	// WatchRequests calls the function "arrived" with the id of each run that has waiting requests. It does so when the watch begins, and whenever a
+	// request is posted. If this process has posted the request, the store calls "arrived" at once. If another process has posted it, the store
+	// calls "arrived" within its polling interval. If the argument "run" is "", the watch covers all runs. The store may also call the function for
+	// a run without waiting requests, and from several goroutines. The function must not block or call "stop". The function "stop" ends the watch;
+	// "arrived" may still run after "stop" has returned.
 	WatchRequests(run string, arrived func(run string)) (stop func())
 }
 
@@ -57,7 +56,7 @@ var (
 	ErrNotEnded = errors.New("the run has not ended")
 	// ErrRequestConflict is returned for a request whose id belongs to another request of the run.
 	ErrRequestConflict = errors.New("the id of the request was posted with another content")
-	// ErrUnknownRequest is returned for a request that was not posted.
+	// ErrUnknownRequest is returned if the run has no request with the id.
 	ErrUnknownRequest = errors.New("unknown request")
 )
 
@@ -67,13 +66,13 @@ type Request struct {
 	// ID identifies the request among the requests for the run. A second post with the same ID, Kind, Node and Value changes nothing.
 	ID   string      `json:"id"`
 	Kind RequestKind `json:"kind"`
-	// Node names the node. For a KindSignal it is the path or the token of a waiting node, as in Run.Signal. For a KindCancelNode it is the id
-	// of the node, and for a KindEnded the path of the node that awaits. A KindCancel and a KindRedrive have no Node.
+	// Node names the node. For a KindSignal it is the path or the token of a waiting node, as in Run.Signal. For a KindCancelNode it is the id of
+	// the node, and for a KindEnded it is the path of the awaiting node. A KindCancel and a KindRedrive have no Node.
 	Node string `json:"node,omitempty"`
-	// Value is JSON. For a KindSignal it is the value that the run's codec has encoded, for a KindRedrive a [Redriving], and for a KindEnded an
-	// [Ended]. It is nil for other kinds.
+	// Value is JSON. For a KindSignal it is the signal's value, as the run's codec has encoded it. For a KindRedrive it is a [Redriving] or nil, and
+	// for a KindEnded an [Ended]. For other kinds it is nil.
 	Value json.RawMessage `json:"value,omitempty"`
-	// Actor names the person or program that asks, and Comment says why. Two requests that differ only in Actor or Comment count as the
+	// Actor names the person or program that makes the request, and Comment says why. Two requests that differ only in Actor or Comment count as the
 	// same.
 	Actor   string `json:"actor,omitempty"`
 	Comment string `json:"comment,omitempty"`
@@ -82,7 +81,7 @@ type Request struct {
 // RequestKind is what a request asks for.
 type RequestKind uint8
 
-// The kinds of requests, each with the method of kahn.Run whose rules apply to it.
+// The kinds of requests. Each comment names the method of kahn.Run whose rules apply to requests of the kind.
 const (
 	KindSignal     RequestKind = iota + 1 // Signal
 	KindCancel                            // Cancel
@@ -110,7 +109,7 @@ type PostedRequest struct {
 	Number uint64        `json:"number"` // the position of the request among the requests of the run, from 1
 	Posted time.Time     `json:"posted"` // the time of the post by the store's clock, exact to a millisecond or better
 	Status RequestStatus `json:"status"`
-	// Refused says why a request was refused, as the text of an error.
+	// Refused is the text of an error that says why the request was refused.
 	Refused string `json:"refused,omitempty"`
 }
 
@@ -121,7 +120,7 @@ type RequestStatus uint8
 const (
 	RequestWaiting RequestStatus = iota // no commit has answered the request
 	RequestApplied                      // the run has applied the request
-	RequestRefused                      // the run has refused the request, or has ended without an answer to it
+	RequestRefused                      // the run has refused the request, or has ended before it answered the request
 )
 
 var requestStatusNames = enum.Of[RequestStatus]("status of a request", "waiting", "applied", "refused")
@@ -141,10 +140,10 @@ type TakenRequest struct {
 	Refused string `json:"refused,omitempty"` // why the request was refused; "" if it was applied
 }
 
-// Redriving says what a KindRedrive repeats: it is the Value of the request in JSON. The zero value, or no Value, selects all nodes that failed,
-// were aborted or were cancelled.
+// Redriving says what a KindRedrive repeats. The Value of the request is a Redriving in JSON. The zero value selects all nodes that failed, were
+// aborted or were cancelled; so does a request without a Value.
 type Redriving struct {
-	// Nodes are paths, as in kahn.Redrive.
+	// Nodes are paths of nodes, as in kahn.Redrive.
 	Nodes []string `json:"nodes,omitempty"`
 	// The following fields are the options of package kahn with the same names.
 	Anew            bool `json:"anew,omitempty"`
@@ -172,7 +171,8 @@ func (r *Request) Redriving() (what Redriving, err error) {
 }
 
 // Check returns an error that matches [machine.ErrBadValue] if the request makes no sense. A request needs an ID and a Kind. A KindSignal also needs
-// a Node and a Value, and a KindCancelNode needs a Node. A KindRedrive may have a Value. The Value must be JSON, and the other texts UTF-8.
+// a Node and a Value, and a KindCancelNode needs a Node. A KindRedrive may have a Value. No other kind may have a Node or a Value. The Value must be
+// JSON, and the other texts must be UTF-8. Check refuses a KindEnded, since only a store posts it.
 func (r *Request) Check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: request %s: %s", machine.ErrBadValue, foreign.Quote(r.ID), fmt.Sprintf(format, args...))
@@ -206,8 +206,8 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// Judge decides whether a store writes a request that is posted for a run. The parameter "stored" is the run's request of the same id, nil if there
-// is none. Judge is for implementations of [Inbox].
+// Judge decides whether a store writes a request that is posted for a run. The parameter "stored" is the run's request of the same id, or nil if the
+// run has none. Judge is for implementations of [Inbox].
 func (r *Request) Judge(run *Run, stored *Request) (write bool, err error) {
 	switch {
 	case stored != nil && (stored.Kind != r.Kind || stored.Node != r.Node || !SameInputs(stored.Value, r.Value)):
@@ -225,9 +225,9 @@ func (r *Request) Judge(run *Run, stored *Request) (write bool, err error) {
 // Wakes reports whether the request makes its run due. If the run has begun, any request makes it due; otherwise only a KindCancel does.
 func (r *Request) Wakes(begun bool) bool { return begun || r.Kind == KindCancel }
 
-// TakenFollow reports whether the requests that the commit answers are the next requests of a run. The argument "taken" is the number of
-// the last request that was answered, and "posted" the number of the last request that was posted. TakenFollow is for implementations of
-// [Inbox], which answer with [Conflict] if it returns false.
+// TakenFollow reports whether the commit answers posted requests in order, beginning with the first unanswered one. The argument "taken" is the
+// number of the last answered request, and "posted" is the number of the last posted request. TakenFollow is for implementations of [Inbox], which
+// answer with [Conflict] if it returns false.
 func (c *Commit) TakenFollow(taken, posted uint64) bool {
 	for _, t := range c.Taken {
 		if taken++; t.Number != taken || taken > posted {
@@ -238,8 +238,8 @@ func (c *Commit) TakenFollow(taken, posted uint64) bool {
 }
 
 // Settle sets Status and Refused. The parameter "taken" is the number of the last answered request of the run. The parameter "answer" is the Refused
-// of the [TakenRequest] that answers r, or nil if there is none. If there is no answer and the Number of r is above taken, r still waits. If its
-// Number is not above taken, r was refused because the run has ended. Settle is for implementations of [Inbox].
+// of the [TakenRequest] that answers r, or nil if no commit has answered r. In that case r still waits if its Number is above "taken"; otherwise the
+// end of the run has refused r. Settle is for implementations of [Inbox].
 func (r *PostedRequest) Settle(taken uint64, answer *string) {
 	switch {
 	case answer == nil && r.Number > taken:

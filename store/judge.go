@@ -11,10 +11,10 @@ import (
 // [Store]. An implementation checks the lease before it calls Judge. Afterwards it writes the rest of the commit: the records of nodes, the
 // Spec, the Run, the Status and WakeAt.
 //
-// The parameters "sequence" and "status" are the Sequence and the Status of the stored run. The function "node" returns a copy of the stored State of
-// a node, or a zero State if none is stored. If the function is called again for the same node, it returns the copy that Judge has changed. A store
-// keeps the States if the answer is AppliedNow, and drops them otherwise. When Judge calls the function again, it no longer uses the State that the
-// previous call has returned.
+// The parameters "sequence" and "status" are the Sequence and the Status of the stored run. The function "node" returns a copy of the stored State
+// of a node, or a zero State if none is stored. If Judge asks for the same node again, the function returns the same copy, which Judge may have
+// changed. A store keeps the copies if the answer is AppliedNow, and drops them otherwise. After each call of the function, Judge no longer uses the
+// pointers that earlier calls returned.
 func (c *Commit) Judge(sequence uint64, status machine.RunStatus, node func(key string) *State) (Applied, error) {
 	switch {
 	case c.Sequence < sequence:
@@ -71,7 +71,7 @@ func (c *Commit) Judge(sequence uint64, status machine.RunStatus, node func(key 
 	return AppliedNow, nil
 }
 
-// The method `refuses` reports whether the commit only refuses requests.
+// The method `refuses` reports whether the commit refuses requests and does nothing else.
 func (c *Commit) refuses() bool {
 	for _, t := range c.Taken {
 		if t.Refused == "" {

@@ -19,7 +19,7 @@ type Memory struct {
 	runs   map[string]*memoryRun
 	blobs  map[string]bool             // the keys of blobs of pruned and replaced runs, until Prune removes the blobs
 	board  notify.Board                // wakes readers of runs that have new events
-	watch  notify.Watchers             // called for runs that have requests
+	watch  notify.Watchers             // the watches that WatchRequests has begun
 	served map[Queue]map[string]server // maps each queue to the processes that serve it, see Announce
 
 	schedules map[string]Schedule
@@ -113,14 +113,14 @@ func (m *Memory) leave(r *memoryRun) {
 	maps.Copy(m.blobs, r.blobs)
 }
 
-// The method `insert` adds a node that was not stored.
+// The method `insert` adds a node that the run does not have yet.
 func (r *memoryRun) insert(key string) *memoryNode {
 	r.at[key] = len(r.nodes)
 	r.nodes = append(r.nodes, memoryNode{ListedNode: ListedNode{Key: key}})
 	return &r.nodes[len(r.nodes)-1]
 }
 
-// The method `next` returns the State of a node, which [Commit.Judge] changes.
+// The method `next` returns the staged State of a node, for [Commit.Judge] to change. It adds the node if the run does not have it yet.
 func (r *memoryRun) next(key string) *State {
 	at, known := r.at[key]
 	if !known {
@@ -179,7 +179,7 @@ func (r *memoryRun) copy() *Run {
 	return &c
 }
 
-// The method `held` returns the run of a lease. It returns an error if the lease is not the newest or has run out.
+// The method `held` returns the run of a lease. It returns an error if the lease is not the newest, was released or has run out.
 func (m *Memory) held(ctx context.Context, lease Lease) (*memoryRun, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

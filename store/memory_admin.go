@@ -34,7 +34,7 @@ func (r *memoryRun) head() Run {
 	return head
 }
 
-// The method `listed` returns the run as lists show it.
+// The method `listed` returns the run as List and Due return it.
 func (r *memoryRun) listed() Run {
 	head := r.head()
 	head.Inputs, head.Sequence, head.LastEvent, head.Posted, head.Taken = nil, 0, 0, 0, 0
@@ -67,7 +67,7 @@ func (m *Memory) Create(ctx context.Context, n NewRun) (*Run, bool, error) {
 	return m.create(&n)
 }
 
-// The method `create` does what Create does after its checks. The caller holds m.mu.
+// The method `create` implements Create for a caller that has checked n and holds m.mu.
 func (m *Memory) create(n *NewRun) (*Run, bool, error) {
 	if r := m.runs[n.ID]; r != nil {
 		if write, err := n.Judge(&r.Run, r.leased()); err != nil || !write {
@@ -114,7 +114,7 @@ func (m *Memory) matching(f *Filter) (list []*memoryRun) {
 	return list
 }
 
-// listOrder compares a run with the position of a cursor in a list, where the newest runs come first.
+// listOrder compares the place of a run with the place of a cursor, in a list that begins with the newest run.
 func listOrder(r *Run, created int64, id string) int {
 	return cmp.Or(cmp.Compare(created, r.Created.UnixNano()), strings.Compare(r.ID, id))
 }

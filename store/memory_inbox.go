@@ -14,7 +14,7 @@ var _ Inbox = (*Memory)(nil)
 // inbox holds the requests for a run in memory.
 type inbox struct {
 	requests []PostedRequest // in the order of their numbers, without their statuses
-	answers  []*string       // the answers to requests; nil for a request that no commit has answered
+	answers  []*string       // the answer to each request; nil if no commit has answered the request
 	numbers  map[string]uint64
 }
 
@@ -46,7 +46,7 @@ func (m *Memory) post(ctx context.Context, run string, q Request) (bool, error) 
 	return true, nil
 }
 
-// add adds a request.
+// The method `add` adds a request to the inbox, and makes the run due if the request wakes it.
 func (r *memoryRun) add(q Request) {
 	r.Posted++
 	if r.inbox.numbers == nil {
@@ -61,8 +61,8 @@ func (r *memoryRun) add(q Request) {
 	}
 }
 
-// lockRun locks m.mu and returns a stored run. If the run is not stored, the error matches ErrUnknownRun. If lockRun returns an error, m.mu is not
-// locked.
+// lockRun locks m.mu and returns a stored run. If the run is not stored, the error matches ErrUnknownRun. If lockRun returns an error, it leaves
+// m.mu unlocked.
 func (m *Memory) lockRun(ctx context.Context, run string) (r *memoryRun, unlock func(), err error) {
 	if unlock, err = m.lock(ctx); err != nil {
 		return nil, nil, err

@@ -25,8 +25,8 @@ type server struct {
 // The method `over` reports whether the run has ended and no redrive waits for it.
 func (r *memoryRun) over() bool { return r.Status.Terminal() && r.Taken == r.Posted }
 
-// The method `due` returns the time at which a run becomes due. The result "ok" is false if the run is over, or if the run waits for an answer and
-// has no WakeAt.
+// The method `due` returns the time at which a run becomes due. The result "ok" is false if the run is over, or if the run is suspended and has no
+// WakeAt.
 func (r *memoryRun) due() (at time.Time, ok bool) {
 	switch at = r.WakeAt; {
 	case r.over():

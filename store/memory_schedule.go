@@ -80,7 +80,7 @@ func (m *Memory) RemoveSchedule(ctx context.Context, name string, revision uint6
 	return nil
 }
 
-// ticks returns the ids of the runs that are in the field Tick of a schedule. The caller holds m.mu.
+// ticks returns the ids of the runs that schedules name in their field Tick. The caller holds m.mu.
 func (m *Memory) ticks() map[string]bool {
 	ticks := make(map[string]bool, len(m.schedules))
 	for _, s := range m.schedules {

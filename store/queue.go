@@ -17,23 +17,22 @@ import (
 // QueueStore is an [Admin] over which processes share runs. Each process announces the queues that it serves, and asks for due runs in them.
 // [Memory], store/sqlite and store/postgres implement it; other stores need not. kahn.Runner.Serve needs it.
 //
-// A run that has ended or is leased is not due. Any other run is due if its WakeAt has passed or its status is RunRunning. It is also due if its
-// status is RunPending and it has no WakeAt. As an exception, a run that has ended is due if a redrive waits for it, see [Inbox]. The store's clock
-// decides.
+// A leased run is not due. An unended run is due if its WakeAt has passed, if its status is RunRunning, or if its status is RunPending and it has no
+// WakeAt. A run that has ended is due if a redrive waits for it, see [Inbox]. The store's clock decides when a time has passed.
 type QueueStore interface {
 	Admin
 	// Due returns due runs of the given queues, in rounds: the first run of each key, then the second run of each key, and so on. The runs of one key
-	// are sorted by priority, highest first, then by the time since which they have been due, then by id. In each round the key whose latest turn is
-	// the oldest comes first, see [TurnStore]. Keys that have had no turn come before all others; the runs of these keys are sorted like the runs of
-	// one key. Runs have the fields that List returns. If many keys have due runs, a page may have fewer runs than q.Limit although more runs are
-	// due. Then Next is zero.
+	// are sorted by priority, highest first, then by the time at which they became due, then by id. In each round the keys are sorted by their latest
+	// turns, see [TurnStore]: the key with the oldest latest turn comes first. Keys that have had no turn come before all others; the runs of these
+	// keys are sorted like the runs of one key. Runs have the fields that List returns. If many keys have due runs, a page may have fewer runs than
+	// q.Limit although more runs are due. Then Next is zero.
 	Due(ctx context.Context, q DueQuery) (DuePage, error)
-	// Announce stores that a process performs the runs of some queues until a.TTL has passed, by the clock of the store. It replaces what the
-	// process has announced before. The error matches [ErrOwnerInUse] if another process has announced the same Owner and its announcement lasts
-	// for more than half of a.TTL. It matches [ErrNewerSchema] if the schema is newer than this program. In both cases nothing changes.
+	// Announce stores that a process performs the runs of some queues until a.TTL has passed on the clock of the store. It replaces the
+	// former announcement of the process. The error matches [ErrOwnerInUse] if another process has announced the same Owner, and this announcement
+	// is still valid for more than half of a.TTL. It matches [ErrNewerSchema] if the schema is newer than this program. In both cases nothing changes.
 	Announce(ctx context.Context, a Announcement) error
-	// Queues returns the queues of the runs that have not ended, or for which a redrive waits, sorted by workflow and plan. A run that
-	// Acquire has made is in no queue until its first commit.
+	// Queues returns each queue that has an unended run, or a run for which a redrive waits. The queues are sorted by workflow and plan. A run
+	// that Acquire has made is in no queue until its first commit.
 	Queues(ctx context.Context) ([]QueueState, error)
 }
 
@@ -64,17 +63,17 @@ type Turn struct {
 	Most int // how many runs of the key may be leased at once; 0 means any number
 }
 
-// KeyFull returns the error that refuses a run because its key has as many leased runs as it may have. KeyFull is for implementations of [TurnStore].
+// KeyFull returns the error that refuses a run because t.Most other runs of its key are leased. KeyFull is for implementations of [TurnStore].
 func KeyFull(t Turn) error {
 	return fmt.Errorf("%w: key %s, at most %d runs", ErrKeyFull, foreign.Quote(t.Key), t.Most)
 }
 
 // ErrNewerSchema is returned by Announce if a newer program has upgraded the schema since this program opened the store. The process may finish
-// the runs that it has, but acquires no more runs.
+// the runs that it has leased, but acquires no more runs.
 var ErrNewerSchema = errors.New("the schema of the store is newer than this program")
 
-// ErrOwnerInUse is returned if the name of an owner of leases is already used, by another living process or by another Serve of this
-// process. An error of store/sqlite's Acquire that matches ErrOwnerInUse also matches [ErrLeased].
+// ErrOwnerInUse is returned if another living process, or another Serve of this process, already uses the name of the owner for its leases.
+// An error of store/sqlite's Acquire that matches ErrOwnerInUse also matches [ErrLeased].
 var ErrOwnerInUse = errors.New("another process, or another Serve of this one, has an owner of the same name")
 
 // OwnerInUse returns the error that refuses an owner because another process uses its name. OwnerInUse is for implementations of [Store] and
@@ -137,7 +136,7 @@ type DueRun struct {
 	Turn int64         // a number that grows with each turn of the run's key; 0 if the key has had no turn
 }
 
-// Fill makes a page of the runs in a list, in the order of Due. The page has at most `most` runs. Fill sorts the list. An `each` of 0 means
+// Fill fills the page with runs from a list, in the order of Due. The page has at most `most` runs. Fill sorts the list. An `each` of 0 means
 // that the list is complete. Otherwise the list has at most each+1 unended runs of each key and priority: the runs that become due first.
 // The page then has at most `each` runs of a key. Fill is for implementations of [QueueStore].
 func (p *DuePage) Fill(list []DueRun, most, each int) {
@@ -167,9 +166,9 @@ func (p *DuePage) Fill(list []DueRun, most, each int) {
 	}
 }
 
-// inTurns reorders due runs, which must be sorted by priority and time, so that their keys take turns: see Due. Unless `each` is 0, it keeps only the
-// first `each` runs of a key, since a run that was not read may come before the later runs of the key. The result "cut" says whether inTurns has left
-// out a run.
+// inTurns reorders due runs so that their keys take turns, see Due. The list must be sorted by priority and time. Unless `each` is 0, inTurns keeps
+// only the first `each` runs of each key, since runs that are missing in the list may come before the later runs. The result "cut" says whether
+// inTurns has left out a run.
 func inTurns(list []DueRun, each int) (_ []DueRun, cut bool) {
 	ranks, places := map[string]int{}, make([]int, 0, len(list))
 	kept := list[:0]
@@ -205,7 +204,7 @@ const Never time.Duration = -1
 // Announcement lists the queues that a process serves.
 type Announcement struct {
 	Process string        // identifies the process; it is unique
-	Owner   string        // the owner of the process's leases if the owner keeps its name over restarts; else ""
+	Owner   string        // the owner of the process's leases if its name stays the same over restarts; else ""
 	Queues  []Queue       // if empty, the process serves no queues from now on
 	TTL     time.Duration // how long the announcement is valid; a process that does not repeat it in time counts as dead
 }
@@ -228,13 +227,13 @@ func (a *Announcement) Check() error {
 	return nil
 }
 
-// QueueState describes the runs of a queue that have not ended, or have a waiting redrive. It says how many there are, when they are due, and
-// whether a process performs them.
+// QueueState describes the runs of a queue that have not ended or have a waiting redrive: how many they are, when they are due, and whether
+// a process performs them.
 type QueueState struct {
 	Queue
 	Runs int // how many runs of the queue have not ended, or have a waiting redrive
-	// Due is the time since which a run of the queue has been due. If no run is due, Due is the time when the next run becomes due, or zero if all
-	// runs wait for an answer.
+	// Due is the earliest time at which a run of the queue became due. If no run is due, Due is the time at which the next run becomes due, or zero
+	// if all runs wait for an answer.
 	Due time.Time
 	// Live is set if a living process has announced that it serves the queue.
 	Live bool
@@ -243,16 +242,17 @@ type QueueState struct {
 	Served time.Time
 }
 
-// UnclaimableStore is a [QueueStore] that finds the queues without a living process. store/sqlite and store/postgres implement it; other stores
+// UnclaimableStore is a [QueueStore] that finds the queues that no living process serves. store/sqlite and store/postgres implement it; other stores
 // need not. With any other store [Unclaimable] lists all queues, so its cost grows with the number of all unended runs.
 type UnclaimableStore interface {
 	QueueStore
-	// Unclaimable returns the queues, see Queues, that are not Live.
+	// Unclaimable returns what the method Queues returns, without the queues that are Live.
 	Unclaimable(ctx context.Context) ([]QueueState, error)
 }
 
 // Unclaimable returns the queues that no living process serves, for example because no process has their version of the workflow any more.
-// [QueueState].Served says until when processes served a queue. [Admin].List with the Workflow and the Plan of a queue returns its runs.
+// [QueueState].Served says when the last announcement for a queue expired. [Admin].List with the Workflow and the Plan of a queue returns its runs,
+// including the runs that have ended.
 func Unclaimable(ctx context.Context, s QueueStore) ([]QueueState, error) {
 	if own, ok := s.(UnclaimableStore); ok {
 		return own.Unclaimable(ctx)

@@ -33,9 +33,9 @@ func CheckRetention(list []Retention) error {
 	return nil
 }
 
-// Retain removes the runs that have been kept for long enough, with their events. Unless blobs is nil, it also removes the blobs to which no run
-// refers any more. It removes runs in batches of 100 and pauses between two batches for as long as a batch took, so that other statements can
-// run. If ctx ends before all these runs are removed, the next call removes the remaining ones.
+// Retain removes each run that ended longer ago than a Retention of the list says, and the events of the run. Unless blobs is nil, Retain also
+// removes the blobs to which no run refers any more. It removes runs in batches of 100. After each batch it pauses for as long as the batch took,
+// so that other statements can run. If ctx ends before all these runs are removed, the next call removes the remaining runs.
 func Retain(ctx context.Context, in Admin, list []Retention, blobs BlobSweeper) error {
 	var errs []error
 	for _, r := range list {

@@ -13,7 +13,8 @@ import (
 )
 
 // ScheduleStore is a [QueueStore] that keeps schedules of recurring runs. Each schedule is one row. [Memory], store/sqlite and store/postgres
-// implement it; other stores need not. The host, usually the module schedule, gives a schedule its meaning. A store does not read the definition.
+// implement it; other stores need not. The host gives a schedule its meaning, usually by the module schedule. A store does not interpret the
+// definition.
 //
 // [Admin].Prune does not remove the run whose id is the Tick of a schedule.
 type ScheduleStore interface {
@@ -24,14 +25,14 @@ type ScheduleStore interface {
 	// PutSchedule stores a schedule and, unless create is nil, creates a run, in one transaction. The error matches ErrScheduleChanged if s.Revision
 	// differs from the stored revision, which counts as 0 if the schedule is not stored. The call increments the stored revision. If the run cannot
 	// be created, PutSchedule returns the same errors as Create. If create.IfExists is Reuse, PutSchedule accepts an existing run. After an error
-	// nothing has changed, with one exception: if the store did not answer, it may have stored the schedule.
+	// nothing has changed, with one exception: if the store did not answer, it may have stored the schedule and created the run.
 	PutSchedule(ctx context.Context, s Schedule, create *NewRun) error
 	// RemoveSchedule removes the row of a schedule, but none of its runs. The error matches ErrScheduleChanged if the parameter "revision" differs
 	// from the stored revision.
 	RemoveSchedule(ctx context.Context, name string, revision uint64) error
 }
 
-// ErrScheduleChanged is returned if a schedule has changed since it was read, and was therefore neither written nor removed.
+// ErrScheduleChanged is returned if a schedule has changed since the caller read it. The call has then neither written nor removed the schedule.
 var ErrScheduleChanged = errors.New("the schedule has changed")
 
 // Schedule is the row of a schedule.
@@ -41,9 +42,9 @@ type Schedule struct {
 	// Definition says in JSON what is performed, and when. A store returns it as it was given.
 	Definition json.RawMessage `json:"definition"`
 	Paused     bool            `json:"paused,omitempty"`
-	// Tick is the id of the run of the latest tick, "" if there was no tick. This run is usually pending. The store need not have the run.
+	// Tick is the id of the run of the latest tick, "" if there was no tick. This run is usually pending. It may be missing in the store.
 	Tick string `json:"tick,omitempty"`
-	// Active is the id of the run that began last, "" if none has.
+	// Active is the id of the run that began last, "" if no run has begun.
 	Active string `json:"active,omitempty"`
 }
 

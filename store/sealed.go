@@ -21,8 +21,8 @@ var ErrSealed = errors.New("the value cannot be opened")
 // Sealed is a codec that encrypts each value as a whole with AES-256-GCM. Names, labels, statuses, causes and the texts of errors stay readable.
 //
 // The same value under the same key is always written as the same text. So a [Blobs] that wraps Sealed keeps equal values only once. A reader of
-// the store therefore learns which values are equal, and how long they are, but nothing else about them. The nonce is an HMAC of the value: two of
-// n different values share a nonce with a probability of about n²/2⁹⁷.
+// the store therefore learns which values are equal, and how long they are, but nothing else about them. The nonce is an HMAC of the value: the
+// probability that two among n different values share a nonce is about n²/2⁹⁷.
 //
 // If values have a [Content], such as a file, a Blobs that wraps Sealed encrypts the content, too. [Blobs.Contents] reads it. References to
 // contents are HMACs, and stay readable beside the value, so that [Admin].Prune finds them.
@@ -31,8 +31,8 @@ var ErrSealed = errors.New("the value cannot be opened")
 // notices. The results of sqlite.Once and postgres.Once do not pass through the codec, and are not encrypted.
 type Sealed struct {
 	Codec Codec
-	// Keys maps names to different keys of 32 bytes each. A stored value contains the name of its key. To replace a key, add the new one, make it Current, and
-	// remove the old one when no run needs it any more.
+	// Keys maps names to different keys of 32 bytes each. A stored value contains the name of its key. To replace a key, add a new key, make it
+	// Current, and remove the old key when no run needs it any more.
 	Keys map[string][]byte
 	// Current is the name of the key under which values are written.
 	Current string
@@ -43,8 +43,8 @@ type Sealed struct {
 	EventsInClear bool
 }
 
-// Check returns an error if there is no Codec, a key does not have 32 bytes, the Current key is missing, or two keys are equal. Under two names of
-// one key, the same value would be encrypted with the same nonce, but with different authenticated texts, and this endangers the encryption. Check
+// Check returns an error if there is no Codec, a key does not have 32 bytes, the Current key is missing, or two keys are equal. If one key had
+// two names, a value would be encrypted with one nonce but with two different authenticated texts, which endangers the encryption. Check
 // also returns an error if Sealed wraps a [Blobs], directly or inside another codec, since the blobs would not be encrypted.
 func (s *Sealed) Check() error {
 	if err := CheckCodec(s.Codec); err != nil {
@@ -72,10 +72,10 @@ func (s *Sealed) Check() error {
 
 const sealedMark = "$sealed"
 
-// blobsMember is the member of a sealed value that lists the references in the value, so that [BlobKeys] and stores find them without the key.
+// blobsMember is the member of a sealed value that lists the references in the value. So [BlobKeys] and stores find the references without the key.
 const blobsMember = "blobs"
 
-// sealer encrypts with one key of Sealed. It derives a key of its own for each purpose.
+// sealer encrypts with one key of Sealed. It derives a separate key for each purpose.
 type sealer struct{ key []byte }
 
 // derive makes a key for one purpose.
@@ -104,8 +104,8 @@ var (
 	forContents = purpose{"kahn: contents", "kahn: nonces of contents"}
 )
 
-// seal encrypts data. The method `open` must get the same text "about". The key and the data must determine this text: the nonce depends only on the
-// key and the data, and two texts must not share a nonce.
+// seal encrypts data. Callers pass the same text "about" to the method `open`. The key and the data must determine this text: the nonce depends only
+// on the key and the data, and two different texts must not share a nonce.
 func (x *sealer) seal(p purpose, data []byte, about string) ([]byte, error) {
 	aead, err := x.aead(p)
 	if err != nil {

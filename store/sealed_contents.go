@@ -11,9 +11,10 @@ import (
 	"slices"
 )
 
-// Contents returns a view of the Store that reads and writes the contents of values, see [Content], under their SHA-256. If the Codec is or wraps a
-// [Sealed], the Store has encrypted contents, and the view decrypts them. So kahn.FileRef.Restore needs Contents if values are encrypted. Without
-// Sealed, Contents returns the Store itself. If a host's codec wraps Sealed, it must have a method `Unwrap() Codec` that returns the wrapped codec.
+// Contents returns a view of the Store for the contents of values, see [Content]. The key of a content is its SHA-256. If the Codec is or wraps a
+// [Sealed], the contents in the Store are encrypted, and the view encrypts and decrypts them. So kahn.FileRef.Restore needs Contents if values are
+// encrypted. Without Sealed, Contents returns the Store itself. If a host's codec wraps Sealed, it must have a method `Unwrap() Codec` that returns
+// the wrapped codec.
 func (b *Blobs) Contents() BlobStore {
 	in := b.Store
 	for _, s := range b.seals() {
@@ -32,8 +33,8 @@ func (b *Blobs) seals() (list []*Sealed) {
 	return list
 }
 
-// The method `reference` returns the text that the Codec writes, without encryption, in place of the key of a content. Without Sealed this is the key
-// itself.
+// The method `reference` returns the text that the Codec writes in place of the key of a content. This text is not encrypted. Without Sealed it is
+// the key itself.
 func (b *Blobs) reference(key string) (string, error) {
 	for _, s := range slices.Backward(b.seals()) {
 		x, err := s.sealer(s.Current)
@@ -73,7 +74,7 @@ func (c *sealedContents) Put(ctx context.Context, key string, data []byte) error
 	return c.in.Put(ctx, x.reference(key), sealed)
 }
 
-// Get implements [BlobStore]. It looks under the Current key first.
+// Get implements [BlobStore]. It first looks for the blob of the Current key, then for the blobs of the other keys.
 func (c *sealedContents) Get(ctx context.Context, key string) ([]byte, error) {
 	for _, name := range c.names() {
 		x, err := c.by.sealer(name)

@@ -11,35 +11,36 @@ import (
 )
 
 // Store stores runs durably: after a crash the next process loads the run and continues from the last commit. A Store implements the readiness
-// model: every node has a counter of resolved predecessors, and is queued when the counter reaches the number of its predecessors. An attempt
-// is recorded before its step is called. All changes that follow from the end of an attempt are in one transaction. A transaction may contain
-// the starts and ends of any number of nodes. Package storetest tests what every Store must satisfy.
+// model: every node has a counter of resolved predecessors, and is queued when the counter reaches the number of its predecessors. An attempt is
+// recorded before its step is called. One transaction contains all changes that follow from the end of an attempt. A transaction may contain the
+// starts and ends of any number of attempts. Package storetest tests what every Store must satisfy.
 //
 // A run belongs to the holder of its lease. Every write carries the lease. A store returns [ErrFenced] if the lease has expired or is not the
-// newest. Otherwise it answers with an [Applied] or returns another error. After such an error the write may or may not have happened, so the
-// engine repeats the write until the lease runs out, and the store must recognise a repeated write. The engine does not repeat the first write
-// after Acquire, nor a write that has returned [ErrUnknownRun], [ErrReadinessOverflow], [ErrRejected] or [ErrUnusable]. A store returns the last
-// two errors only if repeating the write cannot help: ErrRejected if the data is at fault, ErrUnusable if the store is.
+// newest. Otherwise it answers with an [Applied] or returns another error. After an error other than ErrFenced, the write may or may not have
+// happened, so the engine repeats the write until the lease runs out, and the store must recognise a repeated write. The engine does not repeat the
+// first write after Acquire, nor a write that has returned [ErrUnknownRun], [ErrReadinessOverflow], [ErrRejected] or [ErrUnusable]. A store may
+// return ErrRejected and ErrUnusable only if the same write can never succeed: ErrRejected if the data is at fault, ErrUnusable if the store is at
+// fault.
 //
 // The methods may be called from several goroutines. Slices and raw messages in arguments belong to the store after the call.
 type Store interface {
-	// Acquire takes the lease of a run for the given time, makes the run if there is none of this id, and returns the stored run. The error
-	// matches ErrLeased if another owner has a lease that has not expired. Each acquisition has a higher epoch than all earlier ones.
+	// Acquire takes the lease of a run for the given time, creates the run if it is not stored, and returns the stored run. The error matches ErrLeased
+	// if another owner has a lease that has not expired. Each acquisition has a higher epoch than all earlier ones.
 	Acquire(ctx context.Context, run, owner string, ttl time.Duration) (Lease, *Run, error)
 	// Renew extends a lease by ttl from now.
 	Renew(ctx context.Context, lease Lease, ttl time.Duration) error
 	// Release gives up a lease. It returns no error if the lease has expired or was taken over.
 	Release(ctx context.Context, lease Lease) error
 	// Commit applies all of a transaction, or nothing. It applies the fields of c in their order, and the entries of each list in their order. The
-	// Sequence of c must be one above the last applied Sequence. Otherwise nothing changes: the answer is Duplicate if the Sequence is the last
-	// applied one, Stale if it is lower, and Conflict if it is higher. In the following cases nothing changes, either, and the answer is the one
-	// in parentheses:
+	// Sequence of c must be one above the last applied Sequence. Otherwise nothing changes: the answer is Duplicate if the Sequence is the last applied
+	// one, Stale if it is lower, and Conflict if it is higher. The store also changes nothing in the following cases, and gives the answer in
+	// parentheses:
 	//
 	//   - An attempt in Completed is below the last recorded attempt of its node (Stale), is above it (Conflict), or its end was stored before (Conflict).
-	//   - An attempt in Started is not above the last recorded attempt of its node (Stale), or is more than one above it (Conflict).
+	//   - An attempt in Started is not above the last recorded attempt of its node (Stale), or is above it by more than one (Conflict).
 	//   - Started or Nodes names a node that is stored as terminal (Conflict).
-	//   - The run has ended and Reopen is not set (Conflict), unless the commit only refuses requests.
-	//   - There is a Reset without Reopen (Conflict).
+	//   - The run has ended, Reopen is not set, and the commit does more than refuse requests (Conflict).
+	//   - Reset names nodes, but Reopen is not set (Conflict).
 	//
 	// The error matches ErrReadinessOverflow if a readiness counter would exceed the node's Required. Commit.Judge decides all of this.
 	Commit(ctx context.Context, lease Lease, c Commit) (Applied, error)
@@ -65,11 +66,11 @@ type Commit struct {
 	// and no attempt, and its counter is zero. The rest of the transaction applies to this state. A store may return such a node as the zero
 	// Node, or not at all.
 	Reset []string `json:"reset,omitempty"`
-	// Completed are the attempts that have ended. If the start of an attempt was never written, its end is left out.
+	// Completed are the attempts that have ended. The engine leaves out an attempt whose start was never written.
 	Completed []Attempt `json:"completed,omitempty"`
 	// Started are the attempts that begin: their steps are called once the transaction is applied. Their nodes leave the queue.
 	Started []Attempt `json:"started,omitempty"`
-	// Nodes are the records of the nodes that changed, results included. They replace the stored records of these nodes.
+	// Nodes are the new records of the nodes that changed. They include the results, and replace the stored records.
 	Nodes []NodeRecord `json:"nodes,omitempty"`
 	// Readiness are the increments of the counters of successor nodes.
 	Readiness []Readiness `json:"readiness,omitempty"`
@@ -78,7 +79,7 @@ type Commit struct {
 	// Events are the next events of the run's log, in order. Only an [EventStore] gets events. If the events do not follow the end of the stored
 	// log, see [Commit.EventsFollow], the store changes nothing and returns Conflict.
 	Events []EventRecord `json:"events,omitempty"`
-	// Taken has the answers to requests: this transaction stores the effect of each request, or says that the run refuses the request. Only an
+	// Taken has the answers to requests. For each request, the transaction either stores the effect, or says that the run refuses the request. Only an
 	// [Inbox] gets answers. If Taken does not answer the next requests of the run, see [Commit.TakenFollow], the store changes nothing and returns
 	// Conflict. A transaction that ends the run refuses every waiting request that it does not answer. If the run has ended and the transaction only
 	// refuses redrives, the Status and the Ended of the run do not change.
@@ -95,14 +96,14 @@ type Commit struct {
 	Compensation *machine.Compensation `json:"compensation,omitempty"`
 	// Usage, if not empty, replaces the Usage of the run.
 	Usage map[string]float64 `json:"usage,omitempty"`
-	// Status is the new status of the run. If the transaction ends the run, it is RunCompleted, RunFailed or RunCancelled. It is RunSuspended or
-	// RunRunning if the run changes to this status. RunPending means that the status does not change.
+	// Status is the new status of the run. If the transaction ends the run, it is RunCompleted, RunFailed or RunCancelled. It is RunSuspended if the
+	// run is suspended, and RunRunning if the run begins or continues. RunPending means that the status does not change.
 	Status machine.RunStatus `json:"status"`
 	// WakeAt is the next known time at which the run continues without a signal. At this time a backoff or pause ends, or a deadline passes: the
-	// deadline of a gate, of all attempts of a node together, or of the run itself. If the process left the run with work to do, WakeAt is the time
-	// at which it left the run. The zero time means never. WakeAt replaces the stored time, even if it is zero. A run is due if its WakeAt has passed
-	// and it is not leased. A store stores WakeAt at least to the millisecond. It refuses a time outside the years 1 to 9999 with ErrRejected, since
-	// JSON cannot express such a time.
+	// deadline of a gate, of all attempts of a node together, or of the run itself. If a process leaves a run that has work to do, WakeAt is the time
+	// at which the process leaves the run. The zero time means never. WakeAt replaces the stored time, even if it is zero. A run is due if its WakeAt
+	// has passed and the run is not leased. A store stores WakeAt at least to the millisecond. It refuses a time outside the years 1 to 9999 with
+	// ErrRejected, since JSON cannot express such a time.
 	WakeAt time.Time `json:"wake_at,omitzero"`
 }
 
@@ -132,7 +133,7 @@ type Columns struct {
 	// the first start. A store keeps these times at least to the microsecond.
 	Start time.Time `json:"start,omitzero"`
 	End   time.Time `json:"end,omitzero"`
-	// Hash identifies the node's definition in its graph, with its in-edges and the nodes inside it; nil for nodes inside composites.
+	// Hash identifies the node's definition in its graph, its in-edges and the nodes inside it. It is nil for nodes inside composites.
 	Hash []byte `json:"hash,omitempty"`
 	// Value is the output of a completed node, as the run's [Codec] has encoded it; nil for any other node.
 	Value json.RawMessage `json:"value,omitempty"`
@@ -140,7 +141,7 @@ type Columns struct {
 	Record json.RawMessage `json:"record,omitempty"`
 }
 
-// Readiness counts the resolved predecessors of a node.
+// Readiness is a change of a node's counter of resolved predecessors.
 type Readiness struct {
 	Node     string `json:"node"`
 	By       int    `json:"by"`       // how many predecessors resolved in this transaction; negative if a redrive resets predecessors
@@ -151,8 +152,8 @@ type Readiness struct {
 type Spec struct {
 	Workflow string `json:"workflow,omitempty"` // the name of the graph
 	Plan     string `json:"plan,omitempty"`     // the hash of the plan
-	// Inputs is a JSON object of the run's inputs by name, each as the run's codec has encoded it; nil if there are none. The member "#fire" is not
-	// an input. It contains the trigger that fires the run and the trigger's payload, see kahn.Fire.
+	// Inputs is a JSON object that maps the name of each input to its value, as the run's codec has encoded the value. It is nil if there are no
+	// inputs. The member "#fire" is not an input. It contains the trigger that fires the run and the trigger's payload, see kahn.Fire.
 	Inputs json.RawMessage   `json:"inputs,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
 	Parent string            `json:"parent,omitempty"` // the id of the run that asked for this one
@@ -166,8 +167,8 @@ type Spec struct {
 type Run struct {
 	ID string `json:"id"`
 	Spec
-	// Created is when [Admin].Create created the run. If the run began without Create, it is when the run was first acquired. Ended is when a
-	// commit ended the run. Both times are by the clock of the store, at least to the millisecond.
+	// Created is when [Admin].Create created the run. If the run began without Create, it is when the run was first acquired. Ended is when a commit
+	// ended the run. Both times are by the clock of the store, which keeps them at least to the millisecond.
 	Created  time.Time         `json:"created,omitzero"`
 	Ended    time.Time         `json:"ended,omitzero"`
 	Record   json.RawMessage   `json:"record,omitempty"` // nil until the first commit
@@ -175,11 +176,11 @@ type Run struct {
 	Sequence uint64            `json:"sequence"`         // the sequence of the last commit, or 0
 	// Compensation is the state of the run's compensations, which undo what its nodes have done: see kahn.Run.Compensation.
 	Compensation machine.Compensation `json:"compensation,omitzero"`
-	// Usage maps the name of each resource to the amount that the run's steps have used. It counts all ended attempts, also those before a redrive.
-	// It is nil if they used nothing. A store keeps it for lists and for programs that read the run; the engine continues from the amounts in the
-	// records.
+	// Usage maps the name of each resource to the amount that the run's steps have used. It counts all attempts that have ended, including the attempts
+	// before a redrive. It is nil if the attempts used nothing. A store keeps Usage for lists and for programs that read the run; the engine continues
+	// from the amounts in the records.
 	Usage  map[string]float64 `json:"usage,omitempty"`
-	WakeAt time.Time          `json:"wake_at,omitzero"` // as the last commit says, or earlier if a request waits; before the first commit, when a created run may begin
+	WakeAt time.Time          `json:"wake_at,omitzero"` // the WakeAt of the last commit, or earlier if a request waits; before the first commit, when the run may begin
 	Nodes  map[string]Node    `json:"nodes"`
 	// LastEvent is the id of the last stored event, 0 if none is stored.
 	LastEvent uint64 `json:"last_event,omitempty"`
@@ -187,8 +188,8 @@ type Run struct {
 	// numbers above Taken wait. Requests are neither exported nor inserted.
 	Posted uint64 `json:"-"`
 	Taken  uint64 `json:"-"`
-	// Events are the events that [Admin].Insert stores with the run, from the first stored one to LastEvent. A run that Acquire or Load returns
-	// has none: see [EventStore].
+	// Events are the events that [Admin].Insert stores with the run, from the first stored event to LastEvent. Acquire and Load return a run without
+	// Events: see [EventStore].
 	Events []EventRecord `json:"events,omitempty"`
 }
 
@@ -258,8 +259,9 @@ var (
 
 // ValueChecker is a [Store] that can say before a commit whether it would reject a value. The engine calls CheckValue with the output of a node
 // before the node completes. If CheckValue rejects the output, the node fails with [machine.CauseStoreRejected], and the run continues. Some stores
-// notice only during a commit that they cannot keep a value. Then Commit returns [ErrRejected]. The engine then commits the outputs one by one to
-// find the rejected one, and leaves the run. The node of the rejected output fails when the run continues. If no output is to blame, the run fails.
+// cannot judge a value before the commit. If they cannot keep the value, Commit returns [ErrRejected]. The engine then commits the outputs one by
+// one to find the rejected one, and leaves the run. The node of the rejected output fails when the run continues. If no output is to blame, the run
+// fails.
 type ValueChecker interface {
 	// CheckValue returns an error that matches [ErrRejected] if no record can contain the value, for example because the value is too large. A
 	// [Codec] has encoded the value. If CheckValue returns any other error, the engine ignores the error and commits the value; Commit then shows

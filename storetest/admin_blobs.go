@@ -10,7 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// replacedBlobs checks that Prune also removes the blobs of events, and blobs whose reference in the run was replaced by a commit or a new run.
+// replacedBlobs checks that Prune removes the blobs of events. Prune must also remove a blob if a commit or a new run has replaced the reference to
+// the blob.
 func replacedBlobs(ctx context.Context, s store.Admin) error {
 	blobs := new(store.MemoryBlobs)
 	ref := func(key string) json.RawMessage { return json.RawMessage(fmt.Sprintf(`{"x": {"$blob": %q}}`, key)) }

@@ -91,8 +91,8 @@ func insertBad(ctx context.Context, s store.Admin) error {
 	return expectError("Load afterwards", err, store.ErrUnknownRun)
 }
 
-// The check `exported` copies a run twice. It copies the waiting run to a store in which the run then continues. After the run has ended there, it
-// copies the run to a third store, and reads the Result from that store.
+// The check `exported` copies a run twice. While the run waits, the check copies it to a second store, and continues the run there. After the end of
+// the run, the check copies it to a third store, and reads the Result from the third store.
 func exported(ctx context.Context, open func() store.Admin) error {
 	from, to := open(), open()
 	g := &kahn.Graph{Name: "copied"}

@@ -17,7 +17,7 @@ import (
 // epoch is when the run with the number 0 was created, see storedRun. future is a time after the ends of all runs.
 var epoch, future = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// storedRun returns a run for Insert. The number i decides the fields of the run. Over all numbers, the runs have every status, and every
+// storedRun returns a run for Insert. The number i decides the fields of the run. If enough numbers are used, the runs have every status, and every
 // combination of workflow, parent and labels.
 func storedRun(id string, i int) *store.Run {
 	r := &store.Run{
@@ -45,11 +45,11 @@ func storedRun(id string, i int) *store.Run {
 	return r
 }
 
-// The function `filled` inserts n runs and returns them in the order of lists, the newest first. It inserts them in a different order.
+// The function `filled` inserts n runs, in no particular order, and returns them in the order in which List returns them: the newest first.
 func filled(ctx context.Context, s store.Admin, n int) (runs []*store.Run, err error) {
 	runs = make([]*store.Run, n)
 	for k := range n {
-		i := k * 11 % n // i takes every value once, unless 11 divides n
+		i := k * 11 % n // i takes each value from 0 to n-1 once, unless 11 divides n
 		r := storedRun(fmt.Sprintf("%c-%02d", []rune("aAbé")[i%4], i), i)
 		if err := s.Insert(ctx, r); err != nil {
 			return nil, err
@@ -164,7 +164,7 @@ func listPages(ctx context.Context, s store.Admin) error {
 	if err != nil {
 		return err
 	}
-	var twins []*store.Run // runs with the same time, in the order of their ids
+	var twins []*store.Run // runs created at the same time, in the order of their ids
 	for _, id := range []string{"B", "a", "a b", "aa", "b", "z", "é", "日"} {
 		r := storedRun("twin "+id, 1)
 		r.Created = epoch.Add(-time.Hour)
@@ -204,7 +204,7 @@ func listMoving(ctx context.Context, s store.Admin) error {
 		if err := s.Insert(ctx, storedRun("newer", 100)); err != nil {
 			return err
 		}
-		// This call removes all runs that have completed or failed: runs of later pages, and also the last run of page 2, after which page 3
+		// This call removes all runs that have completed or failed. Some of them are on later pages. Another is the last run of page 2, after which page 3
 		// begins.
 		_, err := s.Prune(ctx, store.PruneQuery{EndedBefore: future, Statuses: []machine.RunStatus{machine.RunCompleted, machine.RunFailed}})
 		return err
@@ -284,7 +284,7 @@ func listChanges(ctx context.Context, s store.Admin) error {
 func undoing(c machine.Compensation) *machine.Compensation { return &c }
 
 // listUndone checks that lists show the compensation of a run. Lists must show each change at once, and a commit without Compensation must not
-// change it.
+// change the compensation.
 func listUndone(ctx context.Context, s store.Admin) error {
 	lease, err := begunAs(ctx, s, aRun("r", "one", store.Refuse))
 	if err != nil {
@@ -349,7 +349,7 @@ func listUndone(ctx context.Context, s store.Admin) error {
 	return errors.Join(expect("a commit that is repeated", got, err, store.Duplicate), sees("a duplicate", machine.CompensationRunning))
 }
 
-// listUsed checks that lists show the usage of a run. Lists must show each change at once, and a commit without Usage must not change it.
+// listUsed checks that lists show the usage of a run. Lists must show each change at once, and a commit without Usage must not change the usage.
 func listUsed(ctx context.Context, s store.Admin) error {
 	lease, err := begunAs(ctx, s, aRun("r", "one", store.Refuse))
 	if err != nil {
@@ -402,8 +402,8 @@ func listUsed(ctx context.Context, s store.Admin) error {
 	return same("a duplicate", page.Runs[0].Usage, acquired.Usage)
 }
 
-// listReported lets two processes, one after the other, perform a run. The steps report usage and set labels. Lists must show both as soon as
-// the attempts have ended.
+// listReported lets two processes, one after the other, perform a run. The steps report usage and set labels. Lists must show the usage and the
+// labels as soon as the attempts have ended.
 func listReported(ctx context.Context, s store.Admin) error {
 	g := &kahn.Graph{Name: "reports"}
 	g.Add(kahn.Node{ID: "ask", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"ask"}}, kahn.Node{ID: "sum", After: []string{"gate"}})

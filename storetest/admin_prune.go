@@ -148,7 +148,7 @@ func pruneWhole(ctx context.Context, s store.Admin) error {
 	if err := errors.Join(expectError("Load", err, store.ErrUnknownRun), expectError("ListNodes", nodes, store.ErrUnknownRun)); err != nil || commit == nil {
 		return fmt.Errorf("%w; a commit of the former run: %w", err, commit)
 	}
-	if err := newRun(ctx, s); err != nil { // a run with the id of a removed run is a new run
+	if err := newRun(ctx, s); err != nil { // the id of a removed run is free for a new run
 		return err
 	}
 	next, err := s.Load(ctx, "r")

@@ -196,7 +196,7 @@ func awaitsCycles(ctx context.Context, s store.Awaiter) error {
 	if err != nil {
 		return err
 	}
-	// Awaits of an ended run, and withdrawn awaits, close no cycle.
+	// The awaits of a run that has ended are part of no cycle, nor are awaits that a commit has withdrawn.
 	return errors.Join(applies(ctx, s, l[1], ending(3, machine.RunFailed)), applies(ctx, s, l[4], awaits(3, "x a")), expectAwaits(ctx, s, "e", "x a"),
 		applies(ctx, s, l[2], awaits(3, "x", "y")), applies(ctx, s, l[3], awaits(3, "x c")), applies(ctx, s, l[2], awaits(4, "x e", "y d")),
 		expectAnswers(ctx, s, "c", "y d cycle d c"), expectAwaits(ctx, s, "c", "x e"))
@@ -313,7 +313,7 @@ func awaitsRace(ctx context.Context, s store.Awaiter) error {
 	return nil
 }
 
-// awaitsRing: if all runs of a ring begin to await their next run at the same moment, exactly one run gets an answer with a Cycle.
+// awaitsRing: in a ring, each run awaits the next one. If all these awaits begin at the same moment, exactly one run gets an answer with a Cycle.
 func awaitsRing(ctx context.Context, s store.Awaiter) error {
 	for round, size := range []int{2, 3, 4, 6, 6, 6} {
 		var runs []string

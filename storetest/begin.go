@@ -29,7 +29,7 @@ func Commit(t *testing.T, s store.Store, lease store.Lease, c store.Commit) {
 	}
 }
 
-// errUndo makes a transaction of RunCreateTx roll back.
+// errUndo is the error that RunCreateTx passes to `place`, so that `place` rolls its transaction back.
 var errUndo = errors.New("the transaction is undone")
 
 // RunCreateTx tests a store that creates runs in the program's own transactions: the transaction stores both the run and the program's

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// odd has ids that a careless store confuses with one another, or changes.
+// odd contains ids. A careless store takes some of them for equal, or changes some of them.
 var odd = []string{
 	"r", "R", "é", "e\u0301", "É", "straße", "STRASSE", "跑", "🏃", "a b", "a b ", " a b", "a%b", "a_b", `a'b"c`, `a\b`, "a\nb", "a/b[1]#2",
 	"0", "00", "0.0", "null", "true", strings.Repeat("long ", 40),
@@ -64,7 +64,7 @@ func sameJSON(got, want json.RawMessage) bool {
 	return bytes.Equal(got, want) || bytes.Equal(compact(got), compact(want))
 }
 
-// bigRecords: large records of a run and of nodes, and large values, are kept unchanged.
+// bigRecords: a store keeps large records of a run and of nodes, and large values. It may change their white space.
 func bigRecords(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
@@ -91,7 +91,7 @@ func bigRecords(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// anyText: JSON with any characters is kept unchanged.
+// anyText: a store keeps each text in JSON, whatever characters the text has.
 func anyText(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
@@ -120,7 +120,7 @@ func anyText(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// everyStatus: each status of a run is kept, and a commit without a status does not change it.
+// everyStatus: a store keeps each status of a run, and a commit without a status does not change the status.
 func everyStatus(ctx context.Context, s store.Store) error {
 	for _, last := range []machine.RunStatus{machine.RunCompleted, machine.RunFailed, machine.RunCancelled} {
 		lease, err := begun(ctx, s, last.String())

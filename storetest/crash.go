@@ -26,11 +26,11 @@ import (
 const crashNodes = 130
 
 // Kill starts one process after the other. Each process performs a run over a store, until the run has ended or Kill kills the process at a random
-// time. When a run has ended, the next process begins another run, in a new folder. If no run has ended after the given number of starts, for example
-// on a slow machine, Kill starts up to ten times as many processes. It lets each of the later processes live longer. Kill returns how many runs have
-// ended, and the first fault it finds. There are three faults: the kills have changed the outcome of a run; a step was repeated although its end was
-// stored; or a process has failed by itself. The function "command" returns the command of a process that calls [Killed] for the folder. The function
-// "folder" makes a new and empty folder.
+// time. When a run has ended, the next process begins another run, in a new folder. If no run has ended after the given number of starts, for
+// example on a slow machine, Kill starts more processes, up to ten times this number in all, and lets the later processes live longer. Kill returns
+// how many runs have ended, and the first fault it finds. There are three faults: the outcome of a run differs from the outcome without kills; a
+// step was repeated although its end was stored; a process failed by itself. The function "command" returns the command of a process that calls
+// [Killed] for the folder. The function "folder" makes a new and empty folder.
 //
 // Each step appends a line to a log on the disk when it starts and when it ends, so the log shows which steps were repeated, and in which order.
 func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) (runs int, err error) {
@@ -71,7 +71,7 @@ func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) 
 		dir = ""
 	}
 	if dir != "" {
-		// If the processes of the last folder were killed before one of them made the log, there is no log, which is not a fault.
+		// There is no log if all processes of the last folder were killed before they made it. This is not a fault.
 		if err := checkEffects(filepath.Join(dir, "effects")); !errors.Is(err, fs.ErrNotExist) {
 			return runs, err
 		}
@@ -214,7 +214,8 @@ var (
 	innerSources = map[string][]string{"b": {"a"}, "c": {"a"}, "d": {"a", "b", "c"}}
 )
 
-// precedes reports whether the step with the path "from" has to end before the step with the path "to" can begin.
+// precedes reports whether the step with the path "from" has to end before the step with the path "to" can begin. It knows the predecessors in
+// crashSources and innerSources, but not the predecessors of these predecessors.
 func precedes(from, to string) bool {
 	top := func(path string) string { return path[:strings.IndexAny(path+"/", "/[#")] }
 	if top(from) != top(to) {
@@ -234,7 +235,7 @@ func precedes(from, to string) bool {
 // only the store has the outcome.
 const finished = "finished"
 
-// outcomes returns the statuses and outputs of a run, by node.
+// outcomes returns the status and the output of each node, also inside composites. The status of the run has the key "".
 func outcomes(res *kahn.Result) map[string]string {
 	m := map[string]string{"": res.Status.String()}
 	addOutcomes(m, res, "")
@@ -280,8 +281,9 @@ func checkEffects(path string) error {
 	return nil
 }
 
-// Torn returns a store with a defect. If a commit ends attempts, the store splits it into two commits: first the changes of other nodes, then the
-// ends of the attempts. A test must notice the state that a process leaves if it is killed between these two commits.
+// Torn returns a store with a defect. If a commit ends attempts and has at least two records, the store splits it: a first commit has the changes of
+// other nodes, and a second commit has the ends of the attempts. A test must notice the state that a process leaves if it is killed between these
+// two commits.
 func Torn(s store.Store) store.Store { return &torn{Store: s} }
 
 type torn struct {
@@ -326,9 +328,9 @@ func (s *torn) Commit(ctx context.Context, l store.Lease, c store.Commit) (store
 	return s.Store.Commit(ctx, l, rest)
 }
 
-// RunKill kills processes while they perform a run; the next process continues the run, see [Kill]. Processes made by the function "whole"
-// must not fail. Processes made by the function "torn", whose store is [Torn], must fail: this shows that the test notices a store that writes a
-// commit in parts.
+// RunKill kills processes while they perform a run; the next process continues the run, see [Kill]. Kill must find no fault with the processes that
+// the function "whole" makes. It must find a fault with the processes that the function "torn" makes, over a [Torn] store: this shows that the test
+// notices a store that writes a commit in parts.
 func RunKill(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd) {
 	t.Run("whole", func(t *testing.T) {
 		t.Parallel()
@@ -347,8 +349,8 @@ func RunKill(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd) {
 		if err == nil {
 			t.Fatal("a store that tears commits apart went unnoticed")
 		}
-		// A process may fail with a store error: the store then has refused to continue a run whose commits it has torn, which also shows the
-		// defect. A process that fails for any other reason fails the test.
+		// A process may fail with a store error, because the store refuses to continue a run whose commits it has torn. This also shows the defect. A
+		// process that fails for any other reason fails the test.
 		if strings.Contains(err.Error(), "process has failed") && !strings.Contains(err.Error(), kahn.CauseStoreError.String()) {
 			t.Fatal(err)
 		}

@@ -31,12 +31,12 @@ const (
 	askedSteps = 6
 	askedIdle  = 3
 	cancelID   = "run"                  // the id and the comment of the request that cancels the run
-	askedToken = "answer"               // the token with which all steps of the chain wait
-	askedLife  = 100 * time.Millisecond // how long a process serves at least; doubled after each process that answered no request
+	askedToken = "answer"               // the token under which all steps of the chain wait
+	askedLife  = 100 * time.Millisecond // how long a process serves at least; the time doubles each time a process has answered no request
 )
 
-// askedGraph returns a graph with steps that run until they are cancelled, and a chain of steps that wait for an answer under the same
-// token. So a signal that took effect twice would answer two steps of the chain.
+// askedGraph returns a graph with steps that run until they are cancelled, and a chain of steps that wait for an answer under the same token. If a
+// signal took effect twice, it would answer two steps of the chain.
 func askedGraph() *kahn.Graph {
 	g := &kahn.Graph{Name: "asked"}
 	for i := range askedSteps {
@@ -61,7 +61,7 @@ func askedGraph() *kahn.Graph {
 	return g
 }
 
-// servesAsked is what a process prints when it begins to serve. On a slow machine it takes a while until then.
+// servesAsked is what a process prints when it begins to serve. On a slow machine, a process needs a while before it serves.
 const servesAsked = "serves"
 
 // ServeAsked is the main function of a process that [RunKillAsked] has started: it serves the runs until it is killed, or until a run has a problem
@@ -265,7 +265,7 @@ func (p *poster) judge(check checkEvents) (answered int, err error) {
 				return 0, fmt.Errorf("request %s waits although the run has ended", q.ID)
 			case store.RequestApplied:
 				if q.Kind == store.KindCancelNode && slices.Contains(given, cancelID) {
-					continue // the node was already stopping with the run, and keeps that cause
+					continue // the node was already stopping because of the run, so this request is not the cause
 				}
 				given = append(given, q.ID)
 			}
@@ -280,8 +280,8 @@ func (p *poster) judge(check checkEvents) (answered int, err error) {
 	return answered, errors.Join(err, same("requests that were stored", answered, p.posted), same("the effects", effects, given), check(g, res, events))
 }
 
-// effectsOf returns the ids of the requests that had an effect, sorted. A signal had an effect if an event shows it. A cancel had an effect if the
-// result names it as the cause of a stop.
+// effectsOf returns the ids of the requests that had an effect, sorted. A signal had an effect if there is an event for the signal. A cancel had an
+// effect if the result names the cancel as the cause of a stop.
 func effectsOf(res *kahn.Result, events []kahn.Event) (ids []string, err error) {
 	signals := map[string]string{}
 	for _, e := range events {
@@ -316,8 +316,8 @@ func (p *poster) events() (list []kahn.Event, err error) {
 	}
 }
 
-// TornAnswers returns a store with a defect: it writes the answers to requests in a separate commit, after the commit with their effects. If
-// the process is killed between the two commits, a test must notice the effect without an answer.
+// TornAnswers returns a store with a defect: unless a commit ends the run, the store first writes the effects of the requests, and then their
+// answers in a second commit. If the process is killed between the two commits, a test must notice that an effect has no answer.
 func TornAnswers(s Served) Served { return &tornAnswers{Served: s} }
 
 type tornAnswers struct{ Served }
@@ -339,11 +339,11 @@ func (s *tornAnswers) Commit(ctx context.Context, l store.Lease, c store.Commit)
 }
 
 // RunKillAsked starts one process after the other. Each process serves runs until RunKillAsked kills it at a random time. Meanwhile the process of
-// the test posts signals and requests that cancel runs and nodes. It posts some of these requests twice. When all runs have ended, it creates runs in
-// a new folder, until it has started the given number of processes. Each request must be answered once, together with its effect. Processes made by
-// the function "whole" must not violate this rule. Processes made by the function "torn", whose store is [TornAnswers], must violate it; otherwise
-// the test fails. The processes call [ServeAsked] for the folder. The function "open" opens the store of the folder for the process of the test. The
-// parameter "check" is kahntest.CheckEvents.
+// the test posts signals and requests that cancel runs and nodes. It posts some of these requests twice. When all runs have ended, it creates runs
+// in a new folder, until it has started at least the given number of processes. Each request must be answered once, together with its effect.
+// Processes made by the function "whole" must not violate this rule. Processes made by the function "torn", whose store is [TornAnswers], must
+// violate it; otherwise the test fails. The processes call [ServeAsked] for the folder. The function "open" opens the store of the folder for the
+// process of the test. The parameter "check" is kahntest.CheckEvents.
 func RunKillAsked(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd, open func(t *testing.T, dir string) Served,
 	check func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error) {
 	kill := func(t *testing.T, starts int, command func(dir string) *exec.Cmd) (int, error) {

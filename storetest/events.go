@@ -87,8 +87,8 @@ func logged(ctx context.Context, s store.Store, run string) (store.Lease, error)
 	return lease, expect("the first commit", got, err, store.AppliedNow)
 }
 
-// expectLog returns an error unless LoadEvents returns exactly the events whose ids lie between "first" and "last", both included, and Load returns
-// the id of the last of these events.
+// expectLog returns an error unless LoadEvents returns exactly the events with the ids from "first" to "last", and Load returns "last" as the
+// LastEvent.
 func expectLog(ctx context.Context, s store.EventStore, run string, first, last uint64) error {
 	r, err := s.Load(ctx, run)
 	if err != nil {
@@ -386,7 +386,7 @@ func eventsCancelled(ctx context.Context, s store.EventStore) error {
 	return expectError("LoadEvents", err, context.Canceled)
 }
 
-// eventsOneMoment: each page that LoadEvents returns is consistent, although concurrent commits log events and change the status of the run.
+// eventsOneMoment: each page that LoadEvents returns shows the run at one moment, even while commits log events and change the status of the run.
 func eventsOneMoment(ctx context.Context, s store.EventStore) error {
 	const commits = 60
 	lease, err := logged(ctx, s, "r")
@@ -550,8 +550,8 @@ func eventsExported(ctx context.Context, open func() store.EventStore) error {
 	return logEvents(ctx, to, next, before.Sequence+1, before.LastEvent+1, before.LastEvent+1)
 }
 
-// engineEvents performs a run by two calls of Execute, one before and one after the signal for the gate. Then it compares the stored log with the
-// events that OnEvent received.
+// engineEvents performs a run by two calls of Execute. The second call has the signal for the gate. Then engineEvents compares the stored log with
+// the events that OnEvent received.
 func engineEvents(ctx context.Context, s store.EventStore) error {
 	g := (&kahn.Graph{Name: "logged"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "b", After: []string{"gate"}})
 	step := func(_ context.Context, step *kahn.Step) (any, error) {

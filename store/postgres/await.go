@@ -14,18 +14,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A commit that begins a wait (one of its nodes begins to await another run), or that ends an awaited run, has its own transaction. In this
-// transaction it stores, answers and removes awaits. The code calls this "settling" the awaits. Each statement of the transaction sees what other
-// transactions have committed before the statement. Because of the following rules, at least one of two concurrent commits reads what the other has
-// written:
+// A commit begins a wait if a node of its run begins to await another run. A commit that begins or withdraws a wait, or that ends an awaited run,
+// "settles" awaits: it stores, removes and answers them. It does this in a transaction of its own. Each statement of the transaction sees what other
+// transactions committed before the statement began. If two such commits are concurrent, at least one of them reads what the other has written,
+// because of these rules:
 //
-//   - A commit that begins to await another run locks the row of its own run first, and then the row of the awaited run, which it
-//     marks as awaited. The statement for a batch of commits does not end a marked run, see commitText. Only executeParts writes
-//     such an end, and answers the awaits in later statements.
+//   - A commit that begins a wait first locks the row of its own run. Then it locks the row of the awaited run, and marks this row as
+//     awaited. The statement for a batch of commits does not end a marked run, see commitText. Only executeParts ends a marked run;
+//     it answers the awaits in later statements of the transaction.
 //   - Commits that begin waits run one after the other, since each first takes an advisory lock. So the commit that closes a cycle reads all
 //     other waits of the cycle.
 //   - The only lock for which a commit waits is the advisory lock, which the commit takes before it locks any row. If another transaction has
-//     locked a row, the commit is rolled back, and tries again after a pause.
+//     locked a row that the commit must change, the store rolls the commit back, and tries again after a pause.
 
 var _ store.Awaiter = (*Store)(nil)
 
@@ -36,9 +36,9 @@ func (p *parts) lockAwaits(list []store.Await) {
 	}
 }
 
-// settleAwaits stores, removes and answers the awaits that a commit changes, after the transaction has written the row of the commit's
-// run. It returns the runs for which it has posted requests. The error is errLocked if another transaction has locked the row of a run
-// that settleAwaits must change.
+// settleAwaits stores, removes and answers awaits for a commit. Before the call, the transaction has written the row of the commit's run. It returns
+// the runs for which it has posted requests. The error is errLocked if another transaction has locked the row of a run that settleAwaits must
+// change.
 func (s *Store) settleAwaits(tx pgx.Tx, m *commit) (told []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
@@ -52,7 +52,8 @@ func (s *Store) settleAwaits(tx pgx.Tx, m *commit) (told []string, err error) {
 	return posts.write(ctx, s, tx)
 }
 
-// reachText finds the runs that a run awaits, directly or through others. Each row is a pair of an unended run and a run that it awaits.
+// reachText finds the runs that a run awaits, directly or through others. Each row has the ids of a run that has not ended and of a run that it
+// awaits.
 const reachText = `WITH RECURSIVE reach(id) AS (
 	SELECT $1::text COLLATE "C" UNION SELECT a.awaited FROM reach JOIN $S.runs r USING (id) JOIN $S.awaits a USING (run) WHERE r.ended IS NULL
 ) SELECT r.id, a.awaited FROM reach JOIN $S.runs r USING (id) JOIN $S.awaits a USING (run) WHERE r.ended IS NULL`
@@ -85,8 +86,8 @@ func (s *Store) await(ctx context.Context, tx pgx.Tx, m *commit, posts *postedAn
 	return nil
 }
 
-// judgeAwait returns the answer to a new await if it is known at once. Otherwise it marks the row of the awaited run, and returns nil. The error is
-// errLocked if another transaction has locked this row.
+// judgeAwait returns the answer to a new await if the answer is known at once. Otherwise it marks the row of the awaited run, and returns nil. The
+// error is errLocked if another transaction has locked this row.
 func (s *Store) judgeAwait(ctx context.Context, tx pgx.Tx, id, awaited string) (*store.Ended, error) {
 	e, marked, known := &store.Ended{Run: awaited}, false, false
 	if storable(awaited) {
@@ -127,8 +128,8 @@ WHERE r.run = l.run RETURNING r.run`), []any{awaited}, func(pgx.Rows) error { ma
 	return e, nil
 }
 
-// endAwaits removes the awaits of the nodes that await an ended run, and adds the answers for these nodes to the parameter "posts". The error is
-// errLocked if another transaction has locked the row of a run that gets an answer.
+// endAwaits removes the awaits of all nodes that await an ended run. It adds an answer to the parameter "posts" for each of these nodes whose own
+// run has not ended. The error is errLocked if another transaction has locked the row of a run that gets an answer.
 func (s *Store) endAwaits(ctx context.Context, tx pgx.Tx, id string, status machine.RunStatus, posts *postedAnswers) error {
 	const awaiting = "$S.awaits a JOIN $S.runs r USING (run) WHERE a.awaited = $1 AND r.ended IS NULL"
 	open, locked := 0, 0
@@ -247,8 +248,8 @@ func (s *Store) LoadAwaits(ctx context.Context, run string) (list []store.Await,
 	return list, about("load awaits of", run, err)
 }
 
-// insertEnded inserts a run that has ended, and answers the nodes that await its id. There may be such nodes if a run with this id was acquired
-// before, but has no commit.
+// insertEnded inserts a run that has ended, and answers the nodes that await its id. Nodes may await the id if Acquire has made a run with this id,
+// and this run has no commit.
 func (s *Store) insertEnded(ctx context.Context, r *store.Run) error {
 	for pause := minLockPause; ; pause = min(2*pause, maxLockPause) {
 		err := s.tryInsertEnded(ctx, r)

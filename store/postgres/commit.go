@@ -48,8 +48,8 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 // maxMessage is how many bytes of data a statement may have. A message to the server must be smaller than 1 GB.
 const maxMessage = 900_000_000
 
-// checkSize refuses a commit if one of its statements would be too large. Nodes and events can be written in parts, so checkSize compares only the
-// largest row with the limit, be it the row of a node, of an event or of the run.
+// checkSize refuses a commit if one of its statements would be too large. Several statements can write the nodes and events of a commit, but one
+// statement must write a whole row. So checkSize compares the largest row with maxMessage: the row of the run, of a node or of an event.
 func checkSize(c *store.Commit) error {
 	size := 100 + len(c.Run)
 	if c.Spec != nil {
@@ -85,11 +85,11 @@ func sizeOf(c *store.Commit) int {
 	return size + 50*(len(c.Readiness)+len(c.Ready)+len(c.Reset))
 }
 
-// errChanged is the error of a commit that was not written because its run, or its lease, has changed since the run was loaded. The store then
-// judges the commit again. After the third attempt it returns errChanged.
+// errChanged means that a commit was not written because the run or its lease had changed since the store loaded the run. The store then judges the
+// commit again. After the third attempt it returns errChanged.
 var errChanged = errors.New("the run changed during three attempts to commit")
 
-// performCommits performs commits of different runs.
+// performCommits performs a batch of commits, each of a different run.
 func (s *Store) performCommits(batch []*call[*commit]) {
 	for range 3 {
 		s.write(batch)
@@ -105,7 +105,8 @@ func (s *Store) performCommits(batch []*call[*commit]) {
 	}
 }
 
-// The method `write` judges commits and writes the applicable ones. One statement writes all of them, except the commits that settle awaits.
+// The method `write` judges commits, and writes the commits that apply. One statement writes them all, except commits that settle awaits: each of
+// these has its own transaction.
 func (s *Store) write(batch []*call[*commit]) {
 	var staged []*call[*commit]
 	for _, c := range batch {
@@ -179,13 +180,14 @@ func (s *Store) writeStaged(staged []*call[*commit]) {
 	}
 }
 
-// The method `stage` judges a commit. If the commit must be written, `stage` stages its changes and returns true. Otherwise the commit has its
-// answer. Before `stage` gives any answer other than AppliedNow, it loads the run again, since the remembered state may be out of date.
+// The method `stage` judges a commit. If the commit must be written, `stage` stages its changes and returns true. Otherwise it returns false, and
+// the commit has its answer. The remembered state of the run may be out of date. So if this state leads to an answer other than AppliedNow, `stage`
+// loads the run and judges again.
 func (s *Store) stage(c *call[*commit]) bool {
 	m := c.arg
 	if m.run = s.known(m.lease); m.run != nil {
 		var err error
-		// Requests may have been posted after the run was loaded. So the statement checks whether the requests that the commit answers were posted.
+		// Requests may have been posted after the run was loaded. So the statement, and not `judge`, checks that the answered requests were posted.
 		if m.stage, m.applied, err = m.run.judge(&m.c, math.MaxUint64); err == nil && m.applied == store.AppliedNow {
 			return true
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Create implements [store.Admin]. A new run needs one statement.
+// Create implements [store.Admin]. It executes one statement if the id is new.
 func (s *Store) Create(ctx context.Context, n store.NewRun) (*store.Run, bool, error) {
 	if err := errors.Join(n.Check(), s.check(ctx)); err != nil {
 		return nil, false, about("create", n.ID, err)
@@ -26,10 +26,10 @@ func (s *Store) Create(ctx context.Context, n store.NewRun) (*store.Run, bool, e
 	return stored, created, about("create", n.ID, err)
 }
 
-// CreateTx does the same as Create in a transaction of the program in the store's database. The run exists once the transaction is committed. If
-// CreateTx refuses the run with an error that [store.Admin] documents for Create, such as [store.ErrExists], the transaction remains usable. A call
-// that creates or acquires a run of the same id waits until the transaction has ended. If that call acquires the run, other acquisitions by the same
-// process wait, too, since they share a statement. If the run exists, CreateTx locks its row like [Store.PostTx].
+// CreateTx does the same as Create, but in a transaction that the program has begun in the store's database. The run exists once the transaction is
+// committed. If CreateTx refuses the run with an error that [store.Admin] documents for Create, such as [store.ErrExists], the transaction remains
+// usable. A call that creates or acquires a run of the same id waits until the transaction has ended. If that call is an Acquire, other acquisitions
+// by the same process may wait, too, since they share a statement. If the run exists, CreateTx locks the row of the run, as [Store.PostTx] does.
 func (s *Store) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun) (*store.Run, bool, error) {
 	if err := errors.Join(n.Check(), s.check(ctx)); err != nil {
 		return nil, false, about("create", n.ID, err)
@@ -46,8 +46,8 @@ func (s *Store) create(ctx context.Context, db queryer, n *store.NewRun) (*store
 // noVersion is a version that no row ever has.
 const noVersion = "0"
 
-// The method `place` decides whether n may be created, and then writes the run r. It returns the stored run. If the stored run changes between the
-// decision and the write, `place` decides again.
+// The method `place` inserts the run r. If the id is taken, `place` decides whether n may replace the stored run, and if so writes r over it. If the
+// stored run changes between the decision and the write, `place` decides again. It returns the run that is stored afterwards.
 func (s *Store) place(ctx context.Context, db queryer, n *store.NewRun, r *store.Run) (stored *store.Run, created bool, err error) {
 	if err := errors.Join(checkTexts(r.ID), checkSpec(&r.Spec)); err != nil {
 		return nil, false, err
@@ -58,7 +58,7 @@ func (s *Store) place(ctx context.Context, db queryer, n *store.NewRun, r *store
 		}
 		old, _, version, leased, err := s.head(ctx, db, r.ID)
 		switch {
-		case errors.Is(err, store.ErrUnknownRun): // the run was removed after the first statement, so the next try inserts it
+		case errors.Is(err, store.ErrUnknownRun): // the stored run was removed meanwhile, so the next try inserts r
 			replaced = noVersion
 			continue
 		case err != nil:
@@ -118,7 +118,7 @@ SELECT ` + headColumns + ` FROM written r WHERE r.ended IS NOT NULL OR ` + notif
 // [Store.NotifiesDue].
 const notified = "pg_notify('$CHANNEL', r.id)::text"
 
-// The method `put` writes a whole run, see putText, and returns the stored run without record and nodes, or nil if it has written nothing.
+// The method `put` writes a whole run, see putText. It returns the stored run without record and nodes, or nil if it has written nothing.
 func (s *Store) put(ctx context.Context, db queryer, version string, r *store.Run) (stored *store.Run, err error) {
 	var nodes nodeRows
 	for i, key := range slices.Sorted(maps.Keys(r.Nodes)) {

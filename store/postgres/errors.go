@@ -21,8 +21,8 @@ var (
 	ErrClosed = fmt.Errorf("%w: it is closed", store.ErrUnusable)
 )
 
-// The variable `lasting` maps an SQLSTATE, or a class of SQLSTATEs, to the error that a store returns for it. After such an error, repeating the call
-// would not help. If the mapped error is nil, the store returns the error of the server, and repeating the call may help.
+// The variable `lasting` maps SQLSTATEs and classes of SQLSTATEs to errors of the store; the first match applies. After one of these errors,
+// repeating the call does not help. If the mapped error is nil, the store returns the error of the server, and repeating the call may help.
 var lasting = []struct {
 	code string
 	err  error
@@ -41,7 +41,7 @@ var lasting = []struct {
 	{"XX002", ErrDamaged},
 }
 
-// describe wraps an error of PostgreSQL in the store's error for it, if the variable `lasting` has one.
+// describe wraps an error of PostgreSQL in the error to which the variable `lasting` maps it, if there is one.
 func describe(err error) error {
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {
@@ -62,8 +62,8 @@ func describe(err error) error {
 // missing resources, and servers that stop.
 var passing = []string{"08", "25", "28", "40", "53", "55", "57", "58"}
 
-// isVerdict reports whether the server has answered that it cannot execute the statement. If so, the server has written nothing, and a single part
-// of the statement may be the cause.
+// isVerdict reports whether the server has answered that it cannot execute the statement. If so, the server has written nothing, and the cause may
+// be a single row or commit in the statement.
 func isVerdict(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && !slices.ContainsFunc(passing, func(class string) bool { return strings.HasPrefix(answer.Code, class) })

@@ -29,7 +29,7 @@ func (e *eventRows) add(run int64, events []store.EventRecord) {
 // lastEvent is the expression for the id of the last stored event of a run.
 const lastEvent = "(SELECT e.event FROM $S.events e WHERE e.run = r.run ORDER BY e.event DESC LIMIT 1)"
 
-// eventsQuery reads a part of the log of a run. If no events are found, the result has one row without an event.
+// eventsQuery reads a part of the log of a run. If the run is stored and has no events in this part, the result has one row without an event.
 const eventsQuery = `SELECT r.status, r.workflow, r.sequence > 0, (SELECT e.event FROM $S.events e WHERE e.run = r.run ORDER BY e.event LIMIT 1), ` + lastEvent + `, e.event, e.data
 FROM $S.runs r LEFT JOIN LATERAL (SELECT e.event, e.data FROM $S.events e WHERE e.run = r.run AND e.event > $2 ORDER BY e.event LIMIT $3) e ON true
 WHERE r.id = $1 ORDER BY e.event`
@@ -77,7 +77,7 @@ func (s *Store) loadEvents(ctx context.Context, run string, after uint64, limit 
 	return page, err
 }
 
-// idOf returns the id of an event, 0 if there is none.
+// idOf returns the id of an event, or 0 if there is no event.
 func idOf(event *int64) uint64 {
 	if event == nil {
 		return 0
@@ -85,8 +85,8 @@ func idOf(event *int64) uint64 {
 	return uint64(*event)
 }
 
-// NotifyEvents implements [store.EventNotifier]. It reports events that this Store has written. A reader finds the events of other processes when
-// it polls.
+// NotifyEvents implements [store.EventNotifier]. It reports only events that this Store has written. When a reader polls, it also finds the events
+// of other processes.
 func (s *Store) NotifyEvents(run string) (changed <-chan struct{}, stop func()) {
 	return s.board.Wait(run)
 }

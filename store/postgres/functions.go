@@ -7,18 +7,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Functions returns the statements that create or replace SQL functions in the schema of a store. If the parameter is empty, this is [DefaultSchema].
-// Programs in other languages call these functions in their own transactions, to create runs and to post requests, see [store.Inbox]:
+// Functions returns the statements that create or replace SQL functions in the schema of a store. The parameter "" means [DefaultSchema]. Programs
+// in other languages call these functions in their own transactions, to create runs and to post requests, see [store.Inbox]:
 //
 //	SELECT kahn.create_run('order', 'order-17', '{"customer": "acme"}', '{"region": "eu"}', 'acme', priority => 2);
 //	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1', actor => 'ann', comment => 'as agreed');
 //
 // The other functions are post_cancel, post_cancel_node, post_redrive and post_compensation. A function returns false if the same run or request is
 // stored already. docs/durable.md lists the arguments and the condition of each error. The workers of package riverkahn do not perform runs that
-// create_run has created, since these have no plan. A role that calls the functions needs the privileges of a role that uses the store.
+// create_run has created, since these have no plan. A role that calls the functions needs the same privileges as a role that uses the store.
 //
-// When the transaction is committed, the server notifies the processes that have [Options].Listen set. If the functions of package riverkahn are
-// in the schema, the same transaction also wakes the run's job.
+// When the transaction is committed, the server notifies the processes that have [Options].Listen set. If the functions of package riverkahn are in
+// the schema, a request that makes its run due also wakes the run's job, in the same transaction.
 func Functions(schema string) string {
 	if schema == "" {
 		schema = DefaultSchema
@@ -27,9 +27,9 @@ func Functions(schema string) string {
 	return within(schema, serverNow, text)
 }
 
-// functionsText returns the statements of Functions. The function post_request does what PostTx does. In this function a separate statement locks the
-// run, so that the next statement sees the requests that other transactions have posted meanwhile. jsonb cannot represent the character U+0000. So if
-// a posted request has this character, posting it again is recognised only if actor and comment are equal, too.
+// functionsText returns the statements of Functions. The function post_request does what PostTx does. It locks the run in a statement of its own, so
+// that the next statement sees the requests that other transactions posted while post_request waited for the lock. jsonb cannot represent the
+// character U+0000. So if a request has this character, post_request recognises a second post of it only if actor and comment are equal, too.
 func functionsText() string {
 	return `
 CREATE OR REPLACE FUNCTION $S.same_request(a json, b json) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $TAG BEGIN

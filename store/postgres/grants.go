@@ -19,14 +19,15 @@ var _ store.GrantStore = (*Store)(nil)
 const (
 	// A Store removes expired limits at most once per grantsPause. It removes only limits that expired at least grantsPause ago.
 	grantsPause = time.Minute
-	// grantsTries is how many times Grant tries if it does not find the row of a limit: there was none yet, or another process has removed it.
+	// grantsTries is how many times Grant tries at most. It tries again if a limit has no row, because the limit is new or another process has
+	// removed the row.
 	grantsTries = 5
 )
 
 // errNoRow ends a transaction that has not found the rows of all its limits.
 var errNoRow = errors.New("the row of a limit was removed meanwhile")
 
-// Grant implements [store.GrantStore]. It locks the rows of the limits in the order of their names until the answer is written.
+// Grant implements [store.GrantStore]. It locks the rows of the limits, in the order of their names. The locks last until the transaction ends.
 func (s *Store) Grant(ctx context.Context, holder string, ttl time.Duration, requests []store.GrantRequest) (answers []store.Granted, err error) {
 	if err := errors.Join(store.CheckGrants(holder, ttl, requests), s.check(ctx)); err != nil {
 		return nil, err
@@ -106,7 +107,7 @@ func (s *Store) grant(ctx context.Context, holder string, ttl time.Duration, req
 	return answers, err
 }
 
-// lockGrants locks limits, and returns them with the time of the server. It returns errNoRow if one of them has no row.
+// lockGrants locks limits, and returns them with the time of the server. It returns errNoRow if a limit has no row.
 func (s *Store) lockGrants(ctx context.Context, tx pgx.Tx, requests []store.GrantRequest) (limits map[string]*store.Grants, now time.Time, err error) {
 	limits = make(map[string]*store.Grants, len(requests))
 	const text = "SELECT g.name, g.state, $NOW FROM $S.grants g WHERE g.name = ANY ($1) ORDER BY g.name FOR UPDATE"

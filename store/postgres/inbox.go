@@ -18,9 +18,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// wakesAt is the expression for the WakeAt of a run: the time in the column "wake" or, while a request waits, the time in the column "since" if that
-// is earlier. Before the run has begun, requests count only if there was a cancel. The expression finds out from the status whether the run has
-// begun, since the column "sequence" changes with each commit and so must not be in an index.
+// wakesAt is the expression for the WakeAt of a run: the time in the column "wake". While a request waits, it is the earlier one of the columns
+// "wake" and "since". Before a run has begun, its waiting requests count only if one of its requests was a cancel. The run has begun if its status is
+// not pending. The expression does not use the column "sequence": each commit changes this column, so it must not be in an index.
 const wakesAt = "CASE WHEN r.posted > r.taken AND (r.status <> 'pending' OR r.urgent) THEN least(r.wake, r.since) ELSE r.wake END"
 
 // answerRows holds answers to requests, one slice for each column.
@@ -38,7 +38,7 @@ func (a *answerRows) add(run int64, taken []store.TakenRequest) {
 	}
 }
 
-// lastTaken returns the number of the last request that a commit answers, nil if it answers none.
+// lastTaken returns the number of the last request that a commit answers, or nil if the commit answers no request.
 func lastTaken(c *store.Commit) *int64 {
 	if len(c.Taken) == 0 {
 		return nil
@@ -47,9 +47,10 @@ func lastTaken(c *store.Commit) *int64 {
 	return &last
 }
 
-// postText is the statement that posts a request. It returns the run's status, the request that is stored under the id, and whether the statement
-// has written the new request. The third column is true if the statement has called pg_notify, which it does only for a written request. Posts for one
-// run wait for one another. If two concurrent posts have the same id, they collide, and one of them repeats the statement.
+// postText is the statement that posts a request. It returns the run's status, the request that was stored under the id before, and whether the
+// statement has written the new request. The third column calls pg_notify, and is true only if the statement has written the request. Posts for one
+// run wait for one another. If two concurrent posts for a run have the same id, the second one can fail because the key exists. Then Post executes it
+// again.
 const postText = `WITH asked AS MATERIALIZED (SELECT r.run, r.status FROM $S.runs r WHERE r.id = $1 FOR NO KEY UPDATE),
 old AS MATERIALIZED (SELECT q.request FROM $S.requests q JOIN asked USING (run) WHERE sha256(q.id) = sha256($2)),
 counted AS (
@@ -92,16 +93,16 @@ func collides(err error) bool {
 }
 
 // PostTx does the same as Post in a transaction of the program in the store's database. When the transaction is committed, the request is stored, and
-// the server notifies the stores that listen. A store that does not listen finds the request within [Options].Poll. This is also true of the Store
-// whose PostTx was called. If PostTx refuses the request with an error that [store.Inbox] documents for Post, such as [store.ErrEnded], the
-// transaction remains usable.
+// the server notifies the stores that listen. A store that does not listen finds the request within [Options].Poll. The Store whose PostTx was called
+// finds it in the same way. If PostTx returns an error that [store.Inbox] documents for Post, for example [store.ErrEnded], the transaction remains
+// usable.
 //
 // PostTx locks the row of the run until the transaction ends. Commits of the run and renewals of its lease wait meanwhile, so keep the transaction
-// shorter than the lease. Two transactions that each post for several runs can deadlock unless both post in the same order, for example by id. The
-// call has no timeout other than the context's.
+// shorter than the lease. If a transaction posts for several runs, it should post in the order of their ids. Otherwise two transactions can deadlock.
+// Only the context limits how long PostTx may take.
 func (s *Store) PostTx(ctx context.Context, tx pgx.Tx, run string, q store.Request) (posted bool, err error) {
 	if err = errors.Join(q.Check(), s.check(ctx)); err == nil && storable(run) {
-		// The posting statement begins after the lock is taken, so it sees the requests of other transactions.
+		// The posting statement begins after this statement has locked the row. So it sees the requests that other transactions have committed.
 		_, err = tx.Exec(ctx, s.sql("SELECT FROM $S.runs r WHERE r.id = $1 FOR NO KEY UPDATE"), run)
 		err = describe(err)
 	}
@@ -151,7 +152,7 @@ func (s *Store) post(ctx context.Context, db queryer, id string, q *store.Reques
 	return false, err
 }
 
-// requestsQuery reads a part of the requests of a run. If the part has no requests, the result has one row without a request.
+// requestsQuery reads the requests of a run that meet a condition. If no request meets it, the result has one row without a request.
 const requestsQuery = `SELECT r.taken, q.number, q.posted, q.request, q.answer
 FROM $S.runs r LEFT JOIN LATERAL (SELECT * FROM $S.requests q WHERE q.run = r.run AND %s) q ON true WHERE r.id = $1 ORDER BY q.number`
 
@@ -215,8 +216,8 @@ func (s *Store) FindRequest(ctx context.Context, run, id string) (store.PostedRe
 	return list[0], nil
 }
 
-// WatchRequests implements [store.Inbox]. With [Options].Listen the server notifies this Store of requests that other processes post. With or
-// without it, one goroutine asks for the requests of all runs every [Options].Poll.
+// WatchRequests implements [store.Inbox]. If [Options].Listen is set, the server notifies this Store when another process posts a request. In any
+// case one goroutine looks for the requests of all runs every [Options].Poll.
 func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()) {
 	return s.requests.Watch(run, arrived)
 }
@@ -227,10 +228,10 @@ type lookout struct {
 	seen  string // the oldest transaction that had not ended at the last look; "" before the first look
 }
 
-// These are the statements of a look. Each statement returns at least one row. The first column is the oldest transaction that has not ended. Its
-// requests may become visible only after this look, so the next look asks for the requests of this transaction and of all later ones. allWaiting
-// finds all runs with waiting requests, by an index that has no other runs. newWaiting finds the runs for which transaction $1 or a later one has
-// posted a waiting request, and the runs with waiting requests among the ids $2.
+// These are the statements of a look. Each statement returns at least one row. The first column is the oldest transaction that has not ended. The
+// requests of this transaction may become visible only after this look. So the next look reads the requests of this transaction and of all later
+// ones. allWaiting finds all runs with waiting requests; the index runs_waiting contains only these runs. newWaiting finds each run with waiting
+// requests whose id is in $2, or for which transaction $1 or a later one has posted a request.
 const (
 	oldestWriter = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text, w.id, w.posted FROM (SELECT) one LEFT JOIN ("
 	allWaiting   = oldestWriter + "SELECT r.id, r.posted FROM $S.runs r WHERE r.posted > r.taken) w ON true"
@@ -281,8 +282,9 @@ func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) {
 	}
 }
 
-// listenOnce opens a connection and listens as long as it lasts. The result is false if there was no connection, or if the server refused LISTEN.
-// While there is no connection, polling finds the posted requests. The store also looks for them when the next connection begins.
+// listenOnce opens a connection and listens as long as it lasts. The result is false if the connection could not be opened, or if the server refused
+// LISTEN. While there is no connection, polling finds the posted requests. When the next connection listens, the store looks for all waiting requests
+// at once.
 func (s *Store) listenOnce(ctx context.Context, config *pgx.ConnConfig) (listened bool) {
 	opening, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -293,7 +295,7 @@ func (s *Store) listenOnce(ctx context.Context, config *pgx.ConnConfig) (listene
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		_ = conn.Close(closing) // an error does not matter, because the server ends the connection
+		_ = conn.Close(closing) // an error does not matter, because the connection is not used again
 	}()
 	if _, err := conn.Exec(opening, "LISTEN "+channel(s.schema)); err != nil {
 		return false

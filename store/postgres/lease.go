@@ -15,8 +15,8 @@ import (
 type acquisition struct {
 	owner  string
 	ttl    time.Duration
-	key    *string // the key in whose turn the run is acquired, nil for none
-	run    *run    // nil if the run was not acquired, see whoHolds
+	key    *string // the key of the turn in which the run is acquired; nil in a call of Acquire
+	run    *run    // nil if the run was not acquired; whoHolds says why
 	stored *store.Run
 	err    error // set if the run's row cannot be read
 }
@@ -26,7 +26,7 @@ func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration
 	if err := s.enter(); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)
 	}
-	defer s.workers.Done() // Close waits for this call, so Close finds the remembered lease and gives it back
+	defer s.workers.Done() // Close waits until this call has remembered the lease, and then releases the lease
 	c := &call[*acquisition]{arg: &acquisition{owner: owner, ttl: ttl}, run: id}
 	if err := s.acquire(ctx, c); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)
@@ -45,25 +45,25 @@ func (s *Store) acquire(ctx context.Context, c *call[*acquisition]) error {
 	return s.acquired(ctx, c)
 }
 
-// The method `acquired` completes a call of Acquire or AcquireTurn, after the statement of the call was executed.
+// The method `acquired` completes a call of Acquire or AcquireTurn, after the statement that acquires the run.
 func (s *Store) acquired(ctx context.Context, c *call[*acquisition]) error {
 	r := c.arg.run
 	if r == nil {
 		return s.whoHolds(ctx, c.run, c.arg.key)
 	}
-	if err := s.complete(ctx, c.arg); err != nil { // if the run cannot be loaded, this process must not keep its lease
+	if err := s.complete(ctx, c.arg); err != nil { // if the run cannot be loaded, this process must not keep the lease of the run
 		var rows leaseRows
 		rows.add(r.lease, 0)
-		// Release gives leases back through the line s.renewals. Close may have closed that line, so this call executes the statement itself. If the
-		// statement fails, the lease runs out.
+		// Release uses the line s.renewals, which Close may have closed. So this call executes the statement itself. If the statement fails, the
+		// lease stays until it expires.
 		_, _, _ = s.changeLeases(context.WithoutCancel(ctx), s.texts.release, &rows)
 		return err
 	}
 	return nil
 }
 
-// AcquireTurn implements [store.TurnStore]. If the key has a bound, processes acquire its runs one after the other, each in its own
-// transaction. While a transaction waits for the previous one, it holds no lock on the row of a run.
+// AcquireTurn implements [store.TurnStore]. If the number of leased runs of the key is bounded, each run of the key is acquired in its own
+// transaction, one after the other. While a transaction waits for the previous one, it holds no lock on the row of a run.
 func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Duration, t store.Turn) (store.Lease, *store.Run, error) {
 	if err := s.enter(); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)
@@ -85,8 +85,8 @@ func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Dura
 	return c.arg.run.lease, c.arg.stored, nil
 }
 
-// acquireWithin acquires a run of a key that has a bound. It waits for the advisory lock of the key in a separate statement, so that the next statement
-// sees the leases that other processes have taken meanwhile.
+// acquireWithin acquires a run of a key whose number of leased runs is bounded. A separate statement waits for the advisory lock of the key. So the
+// next statement sees the leases that other processes have acquired during the wait.
 func (s *Store) acquireWithin(ctx context.Context, c *call[*acquisition], t store.Turn) error {
 	if err := checkTexts(c.run, c.arg.owner); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (s *Store) complete(ctx context.Context, a *acquisition) error {
 	return err
 }
 
-// whoHolds returns the error for a run that was not acquired: another owner has its lease, or the run does not have the given key.
+// whoHolds returns the error for a run that was not acquired: another owner has the lease of the run, or no run has the given id and key.
 func (s *Store) whoHolds(ctx context.Context, id string, key *string) error {
 	var owner, has string
 	there := false
@@ -256,8 +256,8 @@ func (r *leaseRows) add(l store.Lease, ttl time.Duration) {
 	r.epochs, r.ttls = append(r.epochs, int64(l.Epoch)), append(r.ttls, microseconds(ttl))
 }
 
-// changeLeases renews or releases leases in one statement. The result "done" has the runs whose leases it has changed. If it
-// could not change some of the leases, the result "lasting" has the runs whose leases have not expired. If a run is in "lasting" but not in "done",
+// changeLeases renews or releases leases in one statement. The result "done" contains the runs whose leases the statement has changed. If the
+// statement has left out a lease, the result "lasting" contains the runs whose leases have not expired. If a run is in "lasting" but not in "done",
 // another transaction had locked the row of the run.
 func (s *Store) changeLeases(ctx context.Context, text string, leases *leaseRows, more ...any) (done, lasting map[string]bool, err error) {
 	if len(leases.ids) == 0 {
@@ -279,7 +279,7 @@ func (s *Store) changeLeases(ctx context.Context, text string, leases *leaseRows
 	return done, lasting, err
 }
 
-// releaseAll gives back all known leases. If another transaction has locked the row of a run, releaseAll lets the lease of that run expire.
+// releaseAll releases all remembered leases. If another transaction has locked the row of a run, releaseAll lets the lease of that run expire.
 func (s *Store) releaseAll() error {
 	var rows leaseRows
 	s.mu.Lock()

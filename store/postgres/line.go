@@ -16,7 +16,7 @@ const (
 	maxBatchBytes = 8 << 20 // the most bytes of data in a batch; a single call may have more
 )
 
-// The type `call` is a call that waits in a line, or is being performed.
+// The type `call` is a call that waits in a line or is being performed.
 type call[T any] struct {
 	arg  T
 	run  string // the id of the run
@@ -24,11 +24,12 @@ type call[T any] struct {
 	err  error
 	done chan struct{}
 
-	until time.Time     // the time at which the call fails if its row is still locked; zero if the row was not locked
+	until time.Time     // if the row is still locked at this time, the call fails; zero if the row was never locked
 	pause time.Duration // before the next try
 }
 
-// errLocked is returned by a call that was not performed because another transaction has locked the row of the run.
+// errLocked is returned if a call was not performed because another transaction has locked the row of the run, or because a statement has left out
+// the commit that ends an awaited run.
 var errLocked = errors.New("another transaction has locked the run")
 
 // The pauses after which a call tries a locked row again.
@@ -37,12 +38,13 @@ const (
 	maxLockPause = 50 * time.Millisecond
 )
 
-// The type `line` collects calls so that one statement performs several of them. While a batch runs, new calls wait for the next one. So all runs of
-// the process share statements, and the longer a statement takes, the more calls the next statement has. A goroutine performs batches as long as
-// there are calls.
+// The type `line` collects calls so that one statement performs several of them. While a batch is performed, new calls wait for the next batch. So
+// all runs of the process share statements. The longer a statement takes, the more calls the next statement performs. A goroutine performs batches as
+// long as calls wait.
 //
-// A statement leaves out rows that other transactions have locked. So a locked row delays no other run, and no two transactions wait for one another.
-// A call whose row was locked returns to the line after a pause. It fails once it has waited for as long as a statement may take.
+// A statement for commits, renewals or releases leaves out rows that other transactions have locked, so a locked row delays no other run. A call
+// whose row was locked returns to the line after a pause. The call fails if the row stays locked for as long as a statement may take. A statement for
+// acquisitions waits for locked rows. It locks the rows in the order of the ids, so no two of these statements wait for one another.
 type line[T any] struct {
 	perform func(batch []*call[T]) // sets the error of each call; a batch has at most one call for each run, and is sorted by run
 	workers *sync.WaitGroup
@@ -50,7 +52,7 @@ type line[T any] struct {
 
 	mu      sync.Mutex // guards the fields below
 	waiting []*call[T]
-	away    map[string]bool // the runs with a call that pauses, because the row of the run was locked
+	away    map[string]bool // the runs with a pausing call, whose row was locked
 	busy    bool
 	closed  bool
 }
@@ -86,7 +88,7 @@ func (l *line[T]) do(ctx context.Context, c *call[T]) error {
 
 // The method `work` performs batches until no call waits.
 func (l *line[T]) work() {
-	runtime.Gosched() // calls that are about to come join this batch
+	runtime.Gosched() // other goroutines may add their calls to this batch
 	for {
 		batch := l.take()
 		if len(batch) == 0 {
@@ -124,7 +126,7 @@ func (l *line[T]) pause(c *call[T]) bool {
 	return true
 }
 
-// comeBack puts a call into the line, before the later calls of its run.
+// comeBack puts a call at the front of the line, before the later calls of the same run.
 func (l *line[T]) comeBack(c *call[T]) {
 	c.pause, c.err = min(2*c.pause, maxLockPause), nil
 	l.mu.Lock()
@@ -137,8 +139,8 @@ func (l *line[T]) comeBack(c *call[T]) {
 	}
 }
 
-// The method `take` takes the next batch out of the line: the first calls, but only the first call of each run. If the batch is empty, the line is no
-// longer busy.
+// The method `take` takes the next batch out of the line: the first call of each run without a pausing call, as far as the bounds of a batch allow.
+// If the batch is empty, the line is no longer busy.
 func (l *line[T]) take() (batch []*call[T]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -20,7 +20,7 @@ type condition struct {
 	args  []any
 }
 
-// The method `add` adds a term. Each %d in the term stands for the number of the argument.
+// The method `add` adds a term. Each %d in the term becomes the number of the argument.
 func (c *condition) add(term string, arg any) {
 	c.args = append(c.args, arg)
 	c.terms = append(c.terms, strings.ReplaceAll(term, "%d", fmt.Sprint(len(c.args))))
@@ -70,7 +70,7 @@ func conditionOf(f *store.Filter) (c condition) {
 	}
 	switch statuses := names(f.Statuses); len(statuses) {
 	case 0:
-	case 1: // with = instead of ANY, the index runs_status yields the runs in the order in which List returns them
+	case 1: // with =, but not with ANY, the index runs_status yields the runs in the order of List
 		c.add("r.status = $%d", statuses[0])
 	default:
 		c.add("r.status = ANY ($%d)", statuses)
@@ -101,7 +101,7 @@ func conditionOf(f *store.Filter) (c condition) {
 	return c
 }
 
-// listQuery returns the statement for a page of `most` runs. The statement also reads the next run, which shows that there is a next page.
+// listQuery returns the statement for a page of `most` runs. The statement also reads one run of the next page, if there is a next page.
 func listQuery(q *store.Query, most int) (text string, args []any, err error) {
 	c := conditionOf(&q.Filter)
 	if q.After != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The method `migrate` brings the schema up to date. If several processes call it at once, one migrates and the others wait.
+// The method `migrate` brings the schema up to date. If several processes call it at once, one of them migrates while the others wait.
 func (s *Store) migrate(ctx context.Context) error {
 	version, err := s.version(ctx, s.pool)
 	if err != nil || version == len(migrations) {
@@ -42,10 +42,10 @@ func newerSchema(version int) error {
 	return fmt.Errorf("%w: the schema has version %d, but this program knows versions up to %d", store.ErrNewerSchema, version, len(migrations))
 }
 
-// The method `version` returns the version of the schema, or 0 if the database does not have the schema. It returns an error if this code does not
+// The method `version` returns the version of the schema, or 0 if the database does not have the schema. It returns an error if this package does not
 // know the version.
 func (s *Store) version(ctx context.Context, db queryer) (version int, err error) {
-	// to_regclass would answer from a cache that does not notice what another process has made since the transaction began.
+	// This statement does not call to_regclass, because to_regclass may miss a table that another process has made since the transaction began.
 	var there bool
 	err = db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = $1 AND tablename = 'version')", s.schema).Scan(&there)
 	if err != nil || !there {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Step is what [Once] needs of a step; *kahn.Step implements it.
+// Step has the methods of a step that [Once] needs. The type *kahn.Step implements it.
 type Step interface {
 	RunID() string
 	Epoch() uint64
@@ -20,18 +20,18 @@ type Step interface {
 	IdempotencyKey() string
 }
 
-// Once performs a part of a step in a transaction of the store's database, in which f may change the program's own tables. The result of f is
-// stored in the same transaction, under the step's idempotency key. If the step is called again, because it is retried or its process has died,
-// Once returns the stored result and does not call f. So f's writes take effect exactly once. A step has one stored result, so it should call
-// Once only once.
+// Once calls f in a transaction in the store's database. In this transaction f may change the program's own tables. Once stores the result of f in
+// the same transaction, under the step's idempotency key. If the step is called again, because it is retried or its process has died, Once returns
+// the stored result and does not call f. So f's writes take effect exactly once. A step has only one stored result, so its code should call Once at
+// most once.
 //
 // If f returns an error, Once rolls the transaction back and returns the error. If another process takes over the run before or while f runs, f
 // has no effect, and the error matches [store.ErrFenced]. The result is encoded as JSON; [store.Sealed] does not encrypt it.
 //
-// While f runs, only other calls for the same step, in any process, wait for the transaction. If a process is stopped within f, the server's
-// idle_in_transaction_session_timeout limits how long these calls wait. Once holds a connection of the pool while f runs. If calls of Once hold all
-// connections for longer than the leases last, all runs of the process lose their leases. So MaxConns of the pool must be greater than the number of
-// concurrent calls of Once; pgxpool's default is the greater of 4 and the number of CPUs.
+// While f runs, only other calls for the same step, in any process, wait for the transaction. If the process is stopped while f runs, these calls
+// wait until the server ends the transaction, see its idle_in_transaction_session_timeout. Once holds a connection of the pool while f runs. If calls
+// of Once hold all connections for longer than the leases last, all runs of the process lose their leases. So MaxConns of the pool must be greater
+// than the number of concurrent calls of Once; pgxpool's default is the greater of 4 and the number of CPUs.
 func Once[T any](ctx context.Context, s *Store, step Step, f func(tx pgx.Tx) (T, error)) (result T, err error) {
 	if err := s.check(ctx); err != nil {
 		return result, about("once", step.RunID(), err)
@@ -65,9 +65,9 @@ func Once[T any](ctx context.Context, s *Store, step Step, f func(tx pgx.Tx) (T,
 	return result, about("once", step.RunID(), describe(err))
 }
 
-// The method `claim` returns the number of the step's run, and the stored result of the step. If the lease of the step's process is no longer valid,
-// the error matches ErrFenced. If there is no result, `claim` makes a row for it. Then another call for the same step waits until this transaction
-// has ended.
+// The method `claim` returns the number of the step's run, and the stored result of the step. If the lease under which the step runs is no longer
+// valid, the error matches ErrFenced. If there is no stored result, `claim` inserts a row for the result. Then another call for the same step waits
+// until this transaction has ended.
 func (s *Store) claim(ctx context.Context, tx pgx.Tx, step Step) (run int64, kept []byte, err error) {
 	held := false
 	err = tx.QueryRow(ctx, s.sql("SELECT r.run, r.epoch = $2 AND "+leased+" FROM $S.runs r WHERE r.id = $1"), step.RunID(), int64(step.Epoch())).Scan(&run, &held)

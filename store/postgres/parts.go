@@ -11,21 +11,21 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A commit of more than maxStatement bytes, such as the end of a step with 100,000 successors, is written in parts. The first statements write the
-// rows of its nodes and events. The last statement writes the row of its run if the lease is still valid. All parts are in one transaction, so other
-// transactions see nothing of the commit before its last part. The row of the run is not locked before the last part, so the lease can be renewed
-// meanwhile. If another process takes over the run, the last statement fails. If the process is stopped between two statements for as long as a
-// statement may take, the server ends the transaction.
+// A commit of more than maxStatement bytes is written in parts, for example the end of a step with 100,000 successors. The first statements write the
+// rows of nodes and events. The last statement writes the row of the run if the lease is still valid. All these statements are in one transaction, so
+// other transactions see nothing of the commit until the transaction is committed. The row of the run is not locked before the last statement, so the
+// lease can be renewed meanwhile. If another process takes over the run, the last statement writes nothing, and the transaction is rolled back. If
+// the process pauses between two statements for longer than a statement may take, the server ends the transaction.
 
-// maxStatement is how many bytes of data one statement may have, unless it has a single row. A statement for a batch of commits has fewer bytes.
+// maxStatement is the size in bytes up to which one statement writes a whole commit. A statement for a batch of several commits has at most
+// maxBatchBytes.
 const maxStatement = 2 * maxBatchBytes
 
 // maxPart is how many rows a part of a commit may have.
 const maxPart = 5000
 
-// The method `begins` returns the options of a transaction of several statements. The query that begins the transaction also limits the pauses of the
-// transaction: if this process is stopped between two statements, the server ends the transaction after the time that a statement may take. This
-// releases the locks of the transaction.
+// The method `begins` returns the options of a transaction of several statements. If this process is stopped between two statements, the server ends
+// the transaction after the time that a statement may take, and releases its locks. The query that begins the transaction sets this limit.
 func (s *Store) begins() pgx.TxOptions {
 	return pgx.TxOptions{BeginQuery: fmt.Sprintf("BEGIN; SET LOCAL idle_in_transaction_session_timeout = %d", s.timeout.Milliseconds()+1)}
 }
@@ -42,7 +42,7 @@ func (s *Store) executeParts(c *call[*commit]) (written, locked map[int64]bool, 
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 		defer cancel()
-		_ = tx.Rollback(ctx) // after a commit Rollback does nothing; an error means that the connection is closed
+		_ = tx.Rollback(ctx) // after a commit, Rollback does nothing; if Rollback fails, the connection is closed
 	}()
 	p := &parts{s: s, tx: tx}
 	settles := 0
@@ -100,11 +100,11 @@ func (s *Store) executeParts(c *call[*commit]) (written, locked map[int64]bool, 
 type parts struct {
 	s           *Store
 	tx          pgx.Tx
-	rows, bytes int // the size of the next statement so far
+	rows, bytes int // the rows and bytes that the next statement has so far
 	err         error
 }
 
-// The method `add` counts a row, and reports whether the statement is large enough.
+// The method `add` adds a row to the size of the next statement, and reports whether the statement is now large enough to be executed.
 func (p *parts) add(bytes int) bool {
 	p.rows++
 	p.bytes += bytes

@@ -9,16 +9,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The first statement removes pruneBatch runs. If a statement has removed fewer than fewPruned nodes, the next one removes twice as many runs,
-// up to maxPruneBatch. Otherwise the next one removes pruneBatch runs.
+// The first statement removes at most pruneBatch runs. If a statement has removed fewer than fewPruned nodes, the next statement may remove twice as
+// many runs, up to maxPruneBatch. Otherwise the next statement removes at most pruneBatch runs.
 const (
 	pruneBatch    = 16
 	maxPruneBatch = 512
 	fewPruned     = 2000
 )
 
-// Prune implements [store.Admin]. A statement removes 16 runs, or up to 512 runs that have few nodes. Prune leaves out runs that another
-// transaction is writing.
+// Prune implements [store.Admin]. A statement removes at most 16 runs, or at most 512 runs if the runs have few nodes. Prune leaves out each run
+// whose row another transaction has locked.
 func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pruned, err error) {
 	if err := q.Check(); err != nil {
 		return pruned, err
@@ -34,7 +34,7 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 			size = min(2*max(batch.Runs, pruneBatch), maxPruneBatch)
 		}
 		if batch.Runs == 0 {
-			break // other transactions are writing the remaining runs
+			break // other transactions have locked the remaining runs
 		}
 	}
 	if q.Blobs == nil {
@@ -46,8 +46,8 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 	return pruned, nil
 }
 
-// pruneText returns the statement that removes the next runs. The statement leaves out each run that a concurrent statement acquires: the row of such a
-// run is still locked, or has a new epoch when this statement locks it.
+// pruneText returns the statement that removes the next runs. The statement leaves out each run that a concurrent statement acquires: when this
+// statement tries to lock the row, the row is still locked or has a new epoch.
 func pruneText() string {
 	return `WITH found AS MATERIALIZED (
 	SELECT r.run, r.epoch FROM $S.runs r WHERE r.ended < $1 AND r.status = ANY ($2) AND ($4 = '' OR r.workflow = $4) AND NOT ` + leased + ` AND r.posted <= r.taken
@@ -80,9 +80,9 @@ func (s *Store) prune(ctx context.Context, q *store.PruneQuery, most int) (prune
 	return pruned, err
 }
 
-// The method `sweep` removes the blobs to which only pruned or replaced runs referred.
+// The method `sweep` removes blobs of pruned and replaced runs, except blobs to which another run refers.
 func (s *Store) sweep(ctx context.Context, q *store.PruneQuery) (removed int, err error) {
-	// Forget the blobs to which other runs still refer. When the last run that refers to a blob is removed, the blob is recorded again.
+	// Forget each recorded blob to which a run still refers. When Prune removes a run that refers to the blob, it records the blob again.
 	const settled = "DELETE FROM $S.blobs b WHERE b.run = 0 AND EXISTS (SELECT FROM $S.blobs o WHERE o.key = b.key AND o.run > 0)"
 	nothing := func(pgx.Rows) error { return nil }
 	if err := s.do(ctx, s.sql(settled), nil, nothing); err != nil {

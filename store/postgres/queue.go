@@ -21,16 +21,16 @@ const (
 	unended = "r.status IN ('pending', 'running', 'suspended')"
 )
 
-// The constant `asked` is the condition that a run has ended and a redrive waits for it. askedAt is the expression for the time at which such a run
-// is due. The index runs_waiting has the runs with waiting requests.
+// The constant `asked` is the condition that a run has ended and has a waiting redrive. askedAt is the expression for the time at which this run is
+// due. The index runs_waiting contains the runs with waiting requests.
 const (
 	askedAt = "greatest(" + wakesAt + ", CASE r.owner WHEN '' THEN r.created ELSE r.expires END)"
 	asked   = "r.posted > r.taken AND NOT " + unended
 )
 
 // partsOf returns a table of the parts of the queue q. A part consists of the unended runs with one key and one priority, in the order of runs_due.
-// The column "due" of the table says when the first run of the part is due. The query jumps from one part to the next, so its time does not grow with
-// the number of runs in a part.
+// The column "due" is the time at which the first run of the part is due. The query jumps in the index from one part to the next, so its time does
+// not grow with the number of runs in a part.
 func partsOf() string {
 	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
 	return `(
@@ -46,9 +46,8 @@ func partsOf() string {
 )`
 }
 
-// plainText returns a statement that selects runs of some queues, in the order in which they are due. If an unended run of the queues
-// has a key or a priority, the statement returns one row without an id instead. Then the caller must execute the statement of dueText, which takes
-// the server longer.
+// plainText returns a statement that selects runs of some queues, in the order in which they are due. If an unended run of the queues has a key or a
+// priority, the statement returns only one row, without an id. Then the caller must execute the slower statement of dueText.
 func plainText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
@@ -71,11 +70,12 @@ SELECT d.*, extract(epoch FROM d.due - n.now)::float8 FROM n CROSS JOIN LATERAL 
 ) d ORDER BY d.due, d.id LIMIT $4::integer + 1`
 }
 
-// dueText returns a statement that selects due runs of some queues, and the runs that become due next. If there are more keys than a page needs, it
-// takes the due runs of the keys whose latest turns are the oldest. Keys without a turn come first. If the page may have n runs and the query leaves
-// out m runs, the statement reads the due parts of at most n+m+1 keys. Of each part it reads at most one run more than the page may have of a key.
-// Each row has the number of the latest turn of its key, and the time until the run is due. Each row also says how many runs of a key the page may
-// have, and whether there are more keys. Each row also says whether any unended run of the queues has a key, and whether any has a key or a priority.
+// dueText returns a statement that selects due runs of some queues, and the runs that become due next. If the page may have n runs and the query
+// leaves out m runs, the statement reads the due parts of at most n+m+1 keys. It chooses the keys without a turn first, and then the keys whose
+// latest turns are the oldest. The page may have a limited number of runs of each key; from each due part the statement reads at most one run more
+// than this number. Each row has the time until its run is due, and the number of the latest turn of the run's key. Each row also has four results
+// for the page: how many runs of a key it may have; whether there are more keys; whether any unended run of the queues has a key; and whether any
+// unended run has a key or a priority.
 func dueText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const columns = listedColumns + ", "
@@ -192,8 +192,8 @@ func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, 
 	return page, nil
 }
 
-// The function `seconds` converts a number of seconds to a Duration. It returns 0 for a negative number, and about the longest Duration for a number
-// that is too large.
+// The function `seconds` converts a number of seconds to a Duration. It returns 0 for a negative number, and at most 1<<62 nanoseconds, about 146
+// years.
 func seconds(s float64) time.Duration {
 	const most = float64(1 << 62)
 	return time.Duration(min(max(s*float64(time.Second), 0), most))
@@ -221,7 +221,7 @@ func (s *Store) LeasedKeys(ctx context.Context) (map[string]int, error) {
 	return keys, nil
 }
 
-// announceText is the statement of Announce. If the arguments have no queue, it ends the announcements of the process.
+// announceText is the statement of Announce. It ends each announcement of the process for a queue that is not in the arguments.
 func announceText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	return `WITH other AS (
@@ -244,7 +244,7 @@ removed AS (
 SELECT count(*), (SELECT version FROM $S.version) FROM other`
 }
 
-// NotifiesDue implements [store.DueNotifier]: it reports whether the store listens.
+// NotifiesDue implements [store.DueNotifier]. It reports whether the store listens for notifications.
 func (s *Store) NotifiesDue() bool { return s.stopListening != nil }
 
 // Announce implements [store.QueueStore].
@@ -261,12 +261,13 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var others, version int
-	if a.Owner == "" { // processes without an owner need not wait for one another
+	if a.Owner == "" { // two processes without an owner do not exclude one another, so no lock is necessary
 		err = s.pool.QueryRow(ctx, s.sql(announceText()), args...).Scan(&others, &version)
 		return errors.Join(describe(err), newerSchema(version))
 	}
 	err = pgx.BeginTxFunc(ctx, s.pool, s.begins(), func(tx pgx.Tx) error {
-		// Because of this lock, if two processes with the same owner announce themselves at once, the second one finds the first.
+		// If two processes with the same owner announce themselves at once, this lock makes the second one wait, so that it finds the announcement of
+		// the first.
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", "kahn "+s.schema+" "+a.Owner); err != nil {
 			return err
 		}
@@ -281,9 +282,9 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	return nil
 }
 
-// queuesText returns the statement of Queues and Unclaimable. If the argument $1 is true, it leaves out the queues that a living process serves, as
-// Unclaimable does. It finds the queues by jumps in the index runs_due, and counts entries of that index. It reads rows only for runs that have no
-// workflow and no plan, since such a run is in no queue until it has begun, and for ended runs with waiting redrives.
+// queuesText returns the statement of Queues and Unclaimable. For Unclaimable the argument $1 is true. Then the statement leaves out the queues that
+// a living process serves. It finds the queues by jumps in the index runs_due, and counts entries of that index. It reads the rows of only two kinds
+// of runs: runs without a workflow and a plan, which count only if they have begun, and ended runs with waiting redrives.
 func queuesText() string {
 	const in = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
 	const begun = "FROM $S.runs r WHERE r.workflow = '' AND r.plan = '' AND r.sequence > 0 AND " + unended
@@ -308,8 +309,8 @@ SELECT q.*, s.until, coalesce(s.until > $NOW, false) FROM (
 // Queues implements [store.QueueStore]. It reads an entry of an index for each run that has not ended.
 func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) { return s.queues(ctx, false) }
 
-// Unclaimable implements [store.UnclaimableStore]. Its time grows with the number of queues, and with the number of runs in queues that no
-// living process serves.
+// Unclaimable implements [store.UnclaimableStore]. The more queues there are, the longer it takes. It also takes longer if the queues that no living
+// process serves have more runs.
 func (s *Store) Unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	return s.queues(ctx, true)
 }

@@ -22,8 +22,9 @@ func compareIDs(a, b string) int { return strings.Compare(a, b) }
 // storable reports whether the server can store a text. The ids of all stored runs are storable.
 func storable(id string) bool { return utf8.ValidString(id) && strings.IndexByte(id, 0) < 0 }
 
-// maxText is how many bytes an id or a name in an index may have. maxPlan is how many bytes the hash of a plan may have. A row of an index contains
-// at most one plan and two ids or names. The server allows 2,704 bytes for the row.
+// maxText is how many bytes an id or a name in an index may have. maxPlan is how many bytes the hash of a plan may have. The server allows 2,704
+// bytes for a row of an index. The longest row is in the index runs_due: a workflow, a plan, a key and an id. checkSpec limits the workflow, the plan
+// and the key together to maxText+maxPlan bytes.
 const (
 	maxText = 1000
 	maxPlan = 600
@@ -56,14 +57,14 @@ func checkSpec(spec *store.Spec) error {
 	return nil
 }
 
-// The first and the last year that this package stores. The server supports a few more years on both sides.
+// The first and the last year that this package stores. The server supports a few earlier years and a few later ones.
 const (
 	firstYear = -4000
 	lastYear  = 290000
 )
 
-// instant converts a time for the server. It rounds up to microseconds, so that nothing happens too early. A time that the server does not support
-// becomes -infinity or infinity; the zero time is NULL.
+// instant converts a time for the server. It rounds up to microseconds, so that nothing happens too early. A time before firstYear becomes -infinity,
+// a time after lastYear becomes infinity, and the zero time becomes NULL.
 func instant(t time.Time) pgtype.Timestamptz {
 	switch {
 	case t.IsZero():
@@ -89,7 +90,7 @@ func timeOf(t pgtype.Timestamptz) time.Time {
 	return t.Time.UTC()
 }
 
-// bytesOrNull returns nil for no bytes.
+// bytesOrNull returns the data, or nil, which is NULL in SQL, if the data is empty.
 func bytesOrNull(data []byte) []byte {
 	if len(data) == 0 {
 		return nil
@@ -97,7 +98,7 @@ func bytesOrNull(data []byte) []byte {
 	return data
 }
 
-// orNull returns NULL for the empty text.
+// orNull returns a pointer to the text, or nil, which is NULL in SQL, if the text is empty.
 func orNull(text string) *string {
 	if text == "" {
 		return nil
@@ -148,7 +149,7 @@ func (n *nodeRows) add(run int64, number int32, key string, s *store.State, c *s
 	n.hashes, n.values, n.records = append(n.hashes, bytesOrNull(c.Hash)), append(n.values, bytesOrNull(c.Value)), append(n.records, bytesOrNull(c.Record))
 }
 
-// nodeRow receives the row of a node. It has the columns of nodeColumns except "run". All are NULL if there is no node.
+// nodeRow receives the row of a node. It has all columns of nodeColumns except "run". If the run has no nodes, all columns are NULL.
 type nodeRow struct {
 	node, attempt, resolved, required *int32
 	terminal, queued, completed       *bool
@@ -182,11 +183,11 @@ func (n *nodeRow) listed() (l store.ListedNode, err error) {
 	return l, nil
 }
 
-// A head has small columns, and two columns that may be large: labels and inputs.
+// These are the columns of a head: the small ones, and the two columns that may be large, labels and inputs.
 const (
 	smallColumns = "r.id, r.status, r.created, r.ended, " + wakesAt + " AS wake, r.workflow, r.plan, r.parent, r.run_key, r.priority, r.posted, r.taken, r.compensation, r.usage"
 	headColumns  = smallColumns + ", r.labels, r.inputs"
-	// listedColumns are the columns of a head in a list.
+	// listedColumns are the columns of a head in a list, which has no inputs.
 	listedColumns = smallColumns + ", r.labels, NULL::bytea"
 )
 
@@ -240,7 +241,7 @@ func scan(rows pgx.Rows, targets ...[]any) error {
 	return rows.Scan(all...)
 }
 
-// labelsText returns the JSON of labels, nil if there are none.
+// labelsText returns the labels as JSON, or nil if there are no labels.
 func labelsText(labels map[string]string) *string {
 	if len(labels) == 0 {
 		return nil

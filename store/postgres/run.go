@@ -10,14 +10,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The method `remember` keeps the state of an acquired run.
+// The method `remember` stores the state of an acquired run in s.held.
 func (s *Store) remember(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held[r.lease.Run] = r
 }
 
-// The method `known` returns the remembered state of the run to which a lease belongs, or nil if there is none.
+// The method `known` returns the remembered state of the run of a lease, or nil if no state was remembered under this lease.
 func (s *Store) known(l store.Lease) *run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,7 +27,7 @@ func (s *Store) known(l store.Lease) *run {
 	return nil
 }
 
-// The method `forget` drops the remembered state of the run to which a lease belongs. The next commit loads the state again.
+// The method `forget` drops the state of a run that was remembered under a lease. The next commit loads the state again.
 func (s *Store) forget(l store.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,8 @@ import (
 
 var _ store.ScheduleStore = (*Store)(nil)
 
-// schedulesText returns the statement of Schedules. Each row has the current time. If there is no schedule, the result has one row without a name.
+// schedulesText returns the statement of Schedules. Each row has the current time. If the statement finds no schedule, it returns one row without a
+// name.
 func schedulesText() string {
 	return `SELECT coalesce(s.name, ''), coalesce(s.revision, 0), coalesce(s.paused, false), coalesce(s.tick, ''), coalesce(s.active, ''), s.definition,
 	coalesce(t.status <> 'pending', true), t.run IS NULL OR t.ended IS NOT NULL, a.run IS NOT NULL AND a.ended IS NULL AND (a.status <> 'pending' OR a.owner <> '' AND a.expires > n.now), n.now
@@ -56,8 +57,8 @@ func (s *Store) Schedules(ctx context.Context, names ...string) (list []store.Sc
 	return list, now, nil
 }
 
-// putScheduleText returns a statement that writes a row if the stored revision is the given one. The statement returns whether it has
-// written the row, and the revision that was stored before.
+// putScheduleText returns a statement that writes a row if the stored revision equals the argument $2. The statement returns whether it has written
+// the row, and the previously stored revision.
 func putScheduleText() string {
 	return `WITH put AS (
 	INSERT INTO $S.schedules AS s (name, revision, paused, tick, active, definition) SELECT $1, $2::bigint + 1, $3, $4, $5, $6
@@ -69,7 +70,7 @@ func putScheduleText() string {
 SELECT (SELECT count(*) FROM put) > 0, coalesce((SELECT revision FROM $S.schedules WHERE name = $1), 0)`
 }
 
-// PutSchedule implements [store.ScheduleStore]. It locks the row of the schedule until the run is created.
+// PutSchedule implements [store.ScheduleStore]. One transaction writes the row of the schedule and creates the run.
 func (s *Store) PutSchedule(ctx context.Context, x store.Schedule, create *store.NewRun) error {
 	err := errors.Join(x.Check(), s.check(ctx))
 	if err == nil {

@@ -13,8 +13,8 @@ type Migration struct {
 	SQL     string // the statements, which Open executes in one transaction
 }
 
-// Migrations returns the migrations that lead from a database without the schema to the tables of this version of the package, in order. [Open] executes
-// the migrations that the database has not had yet. The parameter "schema" is as in [Options].Schema; "" means [DefaultSchema].
+// Migrations returns all migrations of this version of the package, in order. The first one creates the schema. [Open] executes the migrations that
+// the database has not had yet. The parameter "schema" is the name of the schema, see [Options].Schema; "" means [DefaultSchema].
 func Migrations(schema string) []Migration {
 	if schema == "" {
 		schema = DefaultSchema
@@ -31,20 +31,20 @@ func Migrations(schema string) []Migration {
 // schema may contain the text $S.
 func within(schema, now, text string) string {
 	name := pgx.Identifier{schema}.Sanitize()
-	tag := "$do$" // the tag encloses SQL with the schema's name, so the name must not contain the tag
+	tag := "$do$" // the tag encloses SQL that contains the name of the schema, so this name must not contain the tag
 	for strings.Contains(schema, tag) {
 		tag = strings.Replace(tag, "$d", "$dd", 1)
 	}
 	return strings.NewReplacer("$S", name, "$TAG", tag, "$Q", "'"+strings.ReplaceAll(name, "'", "''")+"'", "$NOW", now).Replace(text)
 }
 
-// The variable `migrations` holds the SQL of each Migration, without the statement that sets the version. $S is the schema, $Q its name as a text,
-// and $TAG the tag of a quoted text. A released migration is never changed.
+// The variable `migrations` holds the SQL of each Migration without the statement that sets the version. $S is the name of the schema, $Q is this
+// name as a text, and $TAG is the tag of a quoted text. A released migration is never changed.
 //
 // Each commit writes the row of its run. To make these writes cheap, no index has a column that most commits change, and the pages of the tables
-// "runs" and "nodes" have space for the next version of a row. The renewal of a lease changes the column "expires", which is in the index runs_due.
-// So each renewal adds an entry to every index of the table "runs". A row of a node has the number of its run. The nodes of a run are numbered in the
-// order in which they were first written.
+// "runs" and "nodes" have space for the next version of a row. But the renewal of a lease changes the column "expires", which is in the index
+// runs_due. So each renewal adds an entry to each index that contains the run. The row of a node has the number of the run. The nodes of a run are
+// numbered in the order in which their rows were inserted.
 var migrations = []string{`
 DO $TAG BEGIN
 	IF to_regnamespace($Q) IS NULL THEN CREATE SCHEMA $S; END IF;

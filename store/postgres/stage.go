@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The type `run` is the remembered state of a run that the process has acquired: everything that is needed to judge a commit. The goroutine that
-// performs commits owns the fields after the lease.
+// The type `run` is the remembered state of a run that the process has acquired. It has everything that `judge` needs. The fields below `lease`
+// belong to the goroutine that performs commits.
 type run struct {
 	number   int64
 	lease    store.Lease
@@ -21,7 +21,7 @@ type run struct {
 	nodes    map[string]*node
 }
 
-// newRun returns the state of a run that was loaded or has just been made. The state has no nodes yet.
+// newRun returns the state of a run that was loaded or created. The state has no nodes yet.
 func newRun(number int64, l store.Lease, stored *store.Run) *run {
 	return &run{number: number, lease: l, status: stored.Status, sequence: stored.Sequence, event: stored.LastEvent, posted: stored.Posted, taken: stored.Taken, nodes: map[string]*node{}}
 }
@@ -29,7 +29,7 @@ func newRun(number int64, l store.Lease, stored *store.Run) *run {
 // The type `node` is the state of a node, without its record.
 type node struct {
 	store.State
-	number int32 // how many nodes of the run were written before this node
+	number int32 // the number of nodes of the run that were inserted before this node
 	staged int   // the position of the node's change in the stage, from 1
 }
 
@@ -48,9 +48,9 @@ type change struct {
 	fresh  bool           // the node has no row yet
 }
 
-// The method `judge` decides whether a commit applies, and stages its changes. The parameter "posted" is the number of the run's last request, or a
-// higher number if the store does not know this number. If the answer is AppliedNow, the stage has the changes, until the caller calls keep or drop.
-// With any other answer the run is unchanged.
+// The method `judge` decides whether a commit applies, and stages its changes. The parameter "posted" is the number of the run's last request. A
+// caller that does not know this number passes a higher one. If the answer is AppliedNow, the caller must later call keep or drop for the stage. If
+// the answer is another one, the run is unchanged.
 func (r *run) judge(c *store.Commit, posted uint64) (*stage, store.Applied, error) {
 	st := &stage{run: r}
 	applied, err := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next })
@@ -84,7 +84,7 @@ func (r *run) judgeEvents(c *store.Commit) (store.Applied, error) {
 	return store.AppliedNow, nil
 }
 
-// The method `node` returns the change of a node, and adds one if there is none yet.
+// The method `node` returns the staged change of a node. If the stage has no change of the node yet, the method adds one.
 func (st *stage) node(key string) *change {
 	n := st.run.nodes[key]
 	fresh := n == nil
@@ -128,8 +128,9 @@ func (st *stage) keep(c *store.Commit) {
 		st.run.status = c.Status
 	}
 	if st.run.status.Terminal() {
-		// The statement has set the column "taken" to the value of the column "posted", which this process may not know. So st.run.taken is set to 0.
-		// So `judge` returns Conflict for the next commit that answers a request. Then the store loads the run and judges the commit again.
+		// The statement has set the column "taken" to the value of the column "posted". This process may not know that value, so it sets st.run.taken
+		// to 0. Because of the 0, `judge` returns Conflict for the next commit that answers a request. Then the store loads the run and judges the
+		// commit again.
 		st.run.taken = 0
 	}
 }

@@ -7,38 +7,38 @@
 //	defer s.Close()
 //	res, err := kahn.Execute(ctx, graph, step, kahn.RunID("order-17"), kahn.Durable(s))
 //
-// The runs of a dead process wait until their leases run out, see kahn.Lease. Then any process may continue them.
+// If a process dies, its runs wait until their leases run out, see kahn.Lease. Then any process may continue these runs.
 //
-// A commit is one statement: it checks the lease, and writes the rows of the run and its nodes. While a statement runs, new commits of the process
-// wait, and the next statement performs them together. Acquisitions, renewals and releases of leases are batched in the same way. None of these
-// transactions stays open between two statements, so a process that is stopped at any moment holds none of their locks. Some transactions have
-// several statements: an acquisition of a run whose key has a bound, a grant of shared limits, a write of a schedule, [Store.Announce] of a process
-// with an owner, the insertion of an ended run, and a commit that begins an await, ends an awaited run or has more than 16 MiB, such as the cancel of
-// a run of 100,000 nodes. If a process is stopped between two of these statements, the server ends the transaction, and with it its locks, after
-// [Options].Timeout. A large commit locks only the run's nodes until its last statement, which checks the lease and writes the row of the run.
+// A commit is one statement: it checks the lease, and writes the rows of the run and its nodes. While the statement is executed, new commits of the
+// process wait. The next statement performs them together. Acquisitions, renewals and releases of leases are batched in the same way. Each of these
+// statements is a whole transaction, so its locks do not remain if the process is stopped. Some transactions have several statements: an acquisition
+// of a run whose key has a bound, a grant of shared limits, a write of a schedule, [Store.Announce] of a process with an owner, the insertion of an
+// ended run, and a commit that begins an await, ends an awaited run or has more than 16 MiB, such as the cancel of a run of 100,000 nodes. If a
+// process is stopped between two of these statements, the server ends the transaction after [Options].Timeout, and releases the locks. Before its
+// last statement, a large commit locks only rows of nodes. The last statement checks the lease and writes the row of the run.
 //
 // [Once], [Store.CreateTx] and [Store.PostTx] work in transactions that stay open while code of the program runs. CreateTx and PostTx lock the row of
 // the run until the transaction ends. Commits and renewals of that run wait meanwhile; other runs are not affected. If the transaction stays open for
-// longer than the lease of the run lasts, the process that performs the run loses this one lease. If a process acquires the run, this acquisition and
-// all others of that process wait, too.
+// longer than the lease of the run lasts, the process that performs the run loses the lease of this run, but no other lease. If a process tries to
+// acquire the run, this acquisition and all other acquisitions of that process wait until the transaction ends or the acquisition times out.
 //
 // # What may be lost
 //
-// The settings of the server decide what may be lost, since the package does not change these settings. With synchronous_commit = on, the default,
-// nothing is lost when a process, a server or its machine dies.
+// The settings of the server decide what may be lost. The package does not change these settings. With synchronous_commit = on, the default, nothing
+// is lost when a process, a server or its machine dies.
 //
 // # Errors
 //
 // A call returns an error if the connection is lost, or the server stops or does not answer within [Options].Timeout. The engine repeats the call
 // until the lease runs out. If the answer to a commit was lost, the store recognises the repeated commit by its sequence. Errors that match
 // [store.ErrUnusable] are permanent: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, or rows contain data that this
-// package has not written ([ErrDamaged]). An error that matches [store.ErrRejected] means that the store cannot keep the data. A value may have
-// 250,000,000 bytes. A run's id, an owner, a process or the name of a workflow may have 1,000 bytes, and the hash of a plan 600. Ids, labels and
-// names must be UTF-8 without the character U+0000. Values may have any bytes.
+// package has not written ([ErrDamaged]). An error that matches [store.ErrRejected] means that the store cannot keep the data. A value may have at
+// most 250,000,000 bytes. A run's id, a key, an owner, a process or the name of a workflow may have at most 1,000 bytes, and the hash of a plan may
+// have at most 600 bytes. Ids, labels and names must be UTF-8 without the character U+0000. Values may contain any bytes.
 //
 // # Time
 //
-// The clock of the server decides when a lease has run out, and when a run was created and has ended.
+// The clock of the server decides when a lease runs out. The same clock gives the times at which a run was created and has ended.
 //
 // # Poolers
 //
@@ -77,10 +77,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// DefaultPoll is the interval at which a process that does not listen looks for requests of other processes.
+// DefaultPoll is the poll interval of a store that does not listen, see [Options].Poll.
 const DefaultPoll = 250 * time.Millisecond
 
-// behindListener is the poll interval of a store that listens. Such a store polls only to find requests whose notification was lost.
+// behindListener is the poll interval of a store that listens. This store polls only to find requests whose notifications were lost.
 const behindListener = 10 * time.Second
 
 // DefaultSchema is the schema of the tables.
@@ -89,23 +89,23 @@ const DefaultSchema = "kahn"
 // DefaultTimeout is how long a statement may take.
 const DefaultTimeout = 10 * time.Second
 
-// maxName is how many bytes the name of a schema may have. The server truncates a longer name.
+// maxName is how many bytes the name of a schema may have. The server would truncate a longer name.
 const maxName = 63
 
-// serverNow is the SQL expression for the current time of the server. Its value also advances within a statement, for example while the statement waits
-// for a lock.
+// serverNow is the SQL expression for the current time of the server. Its value advances even within a statement, for example while the statement
+// waits for a lock.
 const serverNow = "clock_timestamp()"
 
 // Options are the options of [Open]. The zero value is right for most programs.
 type Options struct {
 	// Schema is the schema of the tables, DefaultSchema if it is empty.
 	Schema string
-	// Timeout is how long a statement may take, DefaultTimeout if it is 0. If a statement takes longer, its connection is closed, and the call
-	// fails. Timeout should be shorter than leases, so that there is time for another attempt.
+	// Timeout is how long a statement may take, DefaultTimeout if it is 0. If a statement takes longer, its connection is closed, and the call fails.
+	// Timeout should be shorter than the leases, so that the engine has time for another attempt.
 	Timeout time.Duration
 	// Listen is the connection string of the store's own connection. Over this connection the server notifies the store when another process posts a
-	// request, creates a run or stops performing a run. The connection must not lead through PgBouncer in transaction mode, where LISTEN has no
-	// effect. If Listen is empty, the store only polls.
+	// request, creates a run or stops performing a run. The connection must not go through PgBouncer in transaction mode, because LISTEN has no
+	// effect there. If Listen is empty, the store only polls.
 	Listen string
 	// Poll is the interval at which the store asks for requests of other processes. Zero means DefaultPoll, or 10 s if Listen is set. An interval
 	// below 1 ms counts as 1 ms.
@@ -133,8 +133,8 @@ type Store struct {
 	held map[string]*run // by id: the stored state of the runs that this process has acquired
 	over bool            // Close was called
 
-	parts         atomic.Bool  // whether runs of the queues in the last query have keys or priorities
-	removedGrants atomic.Int64 // when expired limits were removed last, in nanoseconds since 1970
+	parts         atomic.Bool  // whether the last query of Due has found that runs of its queues have keys or priorities
+	removedGrants atomic.Int64 // when this Store last removed expired limits, in nanoseconds since 1970
 }
 
 var (
@@ -146,9 +146,9 @@ var (
 	_ store.LeaseReader   = (*Store)(nil)
 )
 
-// Open opens the store in the pool's database. It makes the schema if there is none, and migrates an older one, see [Migrations]. The error matches
-// [ErrSchema] if the schema is newer than this package. The encoding of the database must be UTF8. The caller owns the pool, and closes it after the
-// store. The store does not use the context after Open has returned.
+// Open opens the store in the pool's database. It makes the schema if the database has none, and migrates an older schema, see [Migrations]. The
+// error matches [ErrSchema] if the schema is newer than this package. The encoding of the database must be UTF8. The caller owns the pool, and must
+// close the store before the pool. The store does not use the context after Open has returned.
 func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 	s, err := open(ctx, pool, o, serverNow)
 	if err != nil {
@@ -251,8 +251,8 @@ func (s *Store) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// The method `enter` begins a call for which Close waits, unless the store was closed. The caller of `enter` must call s.workers.Done before it
-// returns.
+// The method `enter` begins a call for which Close waits. It returns an error if the store was closed. The caller of `enter` must call s.workers.Done
+// before it returns.
 func (s *Store) enter() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,8 +274,8 @@ func (s *Store) CheckValue(value json.RawMessage) error {
 	return nil
 }
 
-// Close waits for running writes and acquisitions, and releases the leases that this process still holds. Later calls return [ErrClosed]; another
-// Close does nothing. The pool stays open.
+// Close waits for running writes and acquisitions, and releases the leases that were acquired through this Store and not released. Later calls of
+// other methods return [ErrClosed]. A second call of Close does nothing. The pool stays open.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.over {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// The optional parts of a commit. A statement is composed of the parts that the commits of its batch have.
+// These are the optional parts of a commit. The statement for a batch has each part that at least one commit of the batch needs.
 const (
 	withSpecs = 1 << iota
 	withNodes
@@ -24,7 +24,7 @@ type texts struct {
 	acquire               string
 	renew                 string
 	release               string
-	leases                string // finds out which of the given leases have not expired
+	leases                string // finds the given leases that have not expired
 	load                  string // loads a run with the values and records of its nodes
 	judge                 string // loads a run without values and records, to judge commits
 	events                string
@@ -40,8 +40,8 @@ func (s *Store) sql(text string) string {
 // leased is the condition that the run r is leased.
 const leased = "(r.owner <> '' AND r.expires > $NOW)"
 
-// unnest returns a table whose columns, with the given names and types, are array arguments of the statement. The parameter "from" is the
-// number of the first argument, and the result "next" is one above the number of the last argument.
+// unnest returns a table of the given columns. Each column of the table is an array argument of the statement. The parameter "from" is the number of
+// the first argument. The result "next" is the number of the last argument plus one.
 func unnest(alias string, from int, columns string) (text string, next int) {
 	var arrays, names []string
 	for i, c := range strings.Split(columns, ", ") {
@@ -57,13 +57,14 @@ const (
 	specColumns   = "changed boolean, workflow text, plan text, parent text, labels text, inputs bytea, run_key text, priority integer"
 )
 
-// commitText returns the statement of a batch of commits. The statement leaves out a run if another transaction has locked its row, if the lease is
-// not valid, if the stored sequence is not one below the commit's, or if a request that the commit answers was not posted. Without withAwaits it also
-// leaves out a commit that ends a run that others await. The statement writes the other runs and their nodes, and returns the numbers of these runs.
+// commitText returns the statement of a batch of commits. The statement leaves out a commit if another transaction has locked the row of the run, if
+// the lease is not valid, if the sequence of the commit is not the stored sequence plus one, or if a request that the commit answers was not posted.
+// Without withAwaits it also leaves out a commit that ends an awaited run. The statement writes all other commits, and returns the numbers of their
+// runs.
 //
-// Statistics of tables may be out of date, and a prepared statement keeps its plan. So the statement does not depend on the planner's choices.
-// LATERAL looks up one row after the other, and ON CONFLICT uses the primary key. The list of commits has a LIMIT that equals their number. This
-// LIMIT removes no commit, but makes the estimates for a generic plan and a custom plan equal, so that the server keeps the generic plan.
+// Statistics of tables may be out of date, and a prepared statement keeps its plan. So the statement leaves the planner no choice: LATERAL looks up
+// one row after the other, and ON CONFLICT uses the primary key. The list of commits has a LIMIT, which equals the number of commits. This LIMIT
+// removes no commit. It makes the estimates for a generic plan and for a custom plan equal, so that the server keeps the generic plan.
 func commitText(parts int) string {
 	columns, sets := commitColumns, ""
 	if parts&withSpecs != 0 {
@@ -78,7 +79,7 @@ func commitText(parts int) string {
 		sets += ", compensation = CASE h.undoing WHEN 'none' THEN NULL ELSE coalesce(h.undoing, r.compensation) END, usage = coalesce(h.used::json, r.usage)"
 	}
 	taken, condition := "r.taken", fits()
-	if parts&withAwaits == 0 { // the transaction of such a statement posts no answers, so the statement must not end a run that others await
+	if parts&withAwaits == 0 { // without withAwaits the transaction does not settle awaits, so it must not end an awaited run
 		condition += " AND (NOT r.awaited OR w.status IS NULL OR w.status NOT IN ('completed', 'failed', 'cancelled'))"
 	}
 	if parts&withAnswers != 0 {
@@ -131,8 +132,8 @@ func fits() string {
 	return `r.run = w.run AND r.owner = w.owner AND r.epoch = w.epoch AND r.sequence = w.sequence - 1 AND ` + leased
 }
 
-// fittingText returns the statement that finds the commits that apply to their runs, see fits. If the statement of commitText
-// has left out such a commit, another transaction had locked the run, or the commit ends a run that others await.
+// fittingText returns the statement that finds the commits that apply to their runs, see fits. If the statement of commitText has left out one of
+// these commits, another transaction had locked the run, or the commit ends an awaited run.
 func fittingText() string {
 	want, _ := unnest("w", 1, "run bigint, owner text, epoch bigint, sequence bigint, answered bigint")
 	return "SELECT w.run FROM " + want + " JOIN $S.runs r ON " + fits() + " AND r.posted >= coalesce(w.answered, 0)"
@@ -140,7 +141,8 @@ func fittingText() string {
 
 const blobColumns = "key text, run bigint"
 
-// putNodes returns the statement that writes rows of nodes from a table. The parameter "run" is an SQL expression for the number of their run.
+// putNodes returns the statement that writes the rows of a table "n" to the table "nodes". The parameter "run" is an SQL expression for the number of
+// a row's run.
 func putNodes(run, from string) string {
 	var names, values, sets []string
 	for c := range strings.SplitSeq(nodeColumns, ", ") {
@@ -186,11 +188,11 @@ held AS MATERIALIZED (
 UPDATE $S.runs r SET ` + set + ` FROM held h WHERE r.run = h.run RETURNING r.id, ` + returned)
 	}
 	t.renew = change("id text, owner text, epoch bigint, ttl bigint", " AND "+leased, "expires = $NOW + h.ttl * interval '1 microsecond'", "false")
-	// A run that is released before it has ended may be due, so the statement notifies other processes.
+	// If a released run has not ended, it may be due. Then the statement notifies other processes.
 	t.release = change("id text, owner text, epoch bigint", "", "owner = ''", "CASE WHEN r.status = 'running' OR r.wake <= $NOW AND r.ended IS NULL THEN "+notified+" IS NOT NULL END")
 	asked, _ = unnest("a", 1, "id text, owner text, epoch bigint")
 	t.leases = s.sql("SELECT r.id, false FROM " + asked + " JOIN $S.runs r USING (id, owner, epoch) WHERE " + leased)
-	// A load has a row for each node. Only the first row has the columns of the run that may be large.
+	// A load has a row for each node. Only the first row contains the columns "record", "labels" and "inputs" of the run, which may be large.
 	first := func(column string) string { return "CASE WHEN coalesce(n.node, 0) = 0 THEN " + column + " END" }
 	loading := func(value, record string) string {
 		return s.sql(`SELECT r.run, r.owner, r.epoch, ` + leased + `, r.sequence, ` + first(lastEvent) + `, ` + first("r.record") + `, ` + smallColumns + `, ` + first("r.labels") + `, ` + first("r.inputs") + `,

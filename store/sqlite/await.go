@@ -12,14 +12,14 @@ import (
 
 var _ store.Awaiter = (*Store)(nil)
 
-// reachQuery finds the runs that a run awaits, directly or through others. Each row is a pair of an unended run and a run that it awaits.
+// reachQuery finds the runs that a run awaits, directly or through other runs. Each row has an unended run and a run that the unended run awaits.
 const reachQuery = `WITH RECURSIVE reach(id) AS (
 	SELECT ?1 UNION SELECT a.awaited FROM reach JOIN kahn_runs r USING (id) JOIN kahn_awaits a USING (run) WHERE r.ended IS NULL
 ) SELECT r.id, a.awaited FROM reach JOIN kahn_runs r USING (id) JOIN kahn_awaits a USING (run) WHERE r.ended IS NULL`
 
-// The method `await` stores the awaits of a commit. For each await it removes the node's former await, and then stores the new one or, if the answer
-// is known at once, posts the answer. If the commit withdraws an await or ends the run, the method only removes the former await. It returns the runs
-// for which it has posted answers.
+// The method `await` stores the awaits of a commit. For each await it first removes the node's former await. If the commit withdraws the await or
+// ends the run, this is all. Otherwise the method posts the answer if it is known at once, and stores the new await if not. The method returns
+// the runs for which it has posted answers.
 func (s *Store) await(do execution, run int64, id string, c *store.Commit) (posted []string, err error) {
 	for _, a := range c.Awaits {
 		if err := do("DELETE FROM kahn_awaits WHERE run = ? AND node = ?", nil, run, a.Node); err != nil {
@@ -74,8 +74,8 @@ func judgeAwait(do execution, id, awaited string) (*store.Ended, error) {
 	return e, nil
 }
 
-// endAwaits answers the nodes that await a run that has ended, and returns the runs of these nodes. The function "find" executes the query for
-// these nodes.
+// endAwaits removes the awaits of an ended run. It posts the answers for the awaiting nodes whose runs have not ended, and returns the runs of
+// these nodes. The function "find" executes the query for the awaiting nodes.
 func (s *Store) endAwaits(do execution, find func(f func(row []driver.Value) error, values ...driver.Value) error, id string, status machine.RunStatus) (posted []string, err error) {
 	type awaiting struct {
 		run  int64

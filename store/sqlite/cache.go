@@ -10,20 +10,20 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Cache is a cache for a [kahn.Memo] in a database file of its own, which any number of processes may use at the same time. It records when
-// an entry was last used, with a precision of one hour. It grows until [Cache.Prune] is called.
+// Cache is a cache for a [kahn.Memo]. It has a database file of its own, and any number of processes may use it at the same time. It records
+// when an entry was last used, with a precision of one hour. It grows until [Cache.Prune] is called.
 type Cache struct{ db *sql.DB }
 
 // cacheID is the application id of the file of a cache.
 const cacheID = 0x6b61686d
 
 const (
-	usedWithin  = time.Hour // a second use within this time is not recorded
+	usedWithin  = time.Hour // a use is not recorded within this time after the last recorded use
 	pruneInOnce = 500       // how many entries one statement removes; other processes can write between two statements
 )
 
-// OpenCache opens the cache in the file at path, or makes it if there is none. The error matches [ErrSchema] if the file is a database that is
-// not a cache.
+// OpenCache opens the cache in the file at path. It makes the cache if there is no file. The error matches [ErrSchema] if the file is a database
+// that is not a cache.
 func OpenCache(path string) (*Cache, error) {
 	c, err := openCache(path)
 	if err != nil {
@@ -88,7 +88,7 @@ func (c *Cache) setUp() error {
 // Close closes the file.
 func (c *Cache) Close() error { return c.db.Close() }
 
-// Get returns the entry of a key, and records that it was used.
+// Get returns the entry of a key, and records this use of the entry.
 func (c *Cache) Get(ctx context.Context, key string) (data []byte, ok bool, err error) {
 	var used int64
 	switch err := c.db.QueryRowContext(ctx, "SELECT data, used FROM cache WHERE key = ?", key).Scan(&data, &used); {
@@ -114,8 +114,8 @@ func (c *Cache) Put(ctx context.Context, key string, data []byte) error {
 }
 
 // Prune removes the entries that were not used for the given time. Then it removes the least recently used entries, until the remaining entries
-// together have at most the given number of bytes. Zero means no bound. It returns how many entries it has removed. Each transaction removes a few
-// hundred entries.
+// together have at most the given number of bytes. A zero argument means no bound. Prune returns how many entries it has removed. Each transaction
+// removes a few hundred entries.
 func (c *Cache) Prune(ctx context.Context, unused time.Duration, bytes int64) (removed int, err error) {
 	if unused < 0 || bytes < 0 {
 		return 0, fmt.Errorf("%w: Prune(%v, %d) of a cache: a bound is negative", machine.ErrBadValue, unused, bytes)
@@ -128,7 +128,7 @@ func (c *Cache) Prune(ctx context.Context, unused time.Duration, bytes int64) (r
 		}
 	}
 	if bytes > 0 {
-		// The query finds the entries whose bytes, with the bytes of all entries used after them, exceed the bound.
+		// The query finds an entry if its bytes and the bytes of all entries that were used after it together exceed the bound.
 		n, err := c.remove(ctx, `SELECT key FROM (SELECT key, used, sum(length(data)) OVER (ORDER BY used DESC, key DESC) AS total FROM cache)
 			WHERE total > ? ORDER BY used, key LIMIT ?`, bytes, pruneInOnce)
 		if removed += n; err != nil {

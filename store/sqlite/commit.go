@@ -12,9 +12,9 @@ import (
 
 // rowStatements write rows of runs and nodes.
 type rowStatements struct {
-	run      *statement // the row of a run; writes only if the lease is valid
+	run      *statement // the row of a run; written only if the lease is valid
 	spec     *statement // the columns of a run's Spec
-	first    *statement // the whole row of the first node that a commit writes; writes only if the lease is valid
+	first    *statement // the whole row of the first node that a commit writes; written only if the lease is valid
 	whole    *statement // the whole row of a node
 	counters *statement // the row of a node without its record
 	event    *statement
@@ -61,8 +61,8 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 	return applied, nil
 }
 
-// settleAwaits stores, removes and answers the awaits that an applied commit changes, and returns the runs for which it has posted
-// requests.
+// settleAwaits stores, withdraws or answers the awaits of an applied commit. If the commit ends the run, settleAwaits also answers the nodes that
+// await the run. It returns the runs for which it has posted answers.
 func (s *Store) settleAwaits(id string, c *store.Commit) (posted []string, err error) {
 	w := s.writer
 	if posted, err = s.await(w.in, w.runs[id].number, id, c); err == nil && c.Status.Terminal() {
@@ -122,7 +122,7 @@ func (w *writer) apply(lease store.Lease, c *store.Commit) (applied store.Applie
 	return store.AppliedNow, nil, nil
 }
 
-// stage is a commit that is being judged. The nodes of the run change only after the commit is written.
+// stage is a commit that is being judged. The states of the run's nodes change only after the commit is written.
 type stage struct {
 	run     *run
 	sums    *summer

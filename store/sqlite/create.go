@@ -96,7 +96,7 @@ func scan(rows *sql.Rows, f func(row []driver.Value) error) (err error) {
 	return rows.Err()
 }
 
-// headQuery reads the columns of a run that Create returns, and whether the run is leased. %s is the time.
+// headQuery reads the columns of a run for the result of Create, and whether the run is leased. %s is the time.
 const headQuery = "SELECT run, owner <> '' AND expires > %s, id, status, created, ended, wakes, workflow, plan, inputs, labels, parent, run_key, priority, compensation, usage, sequence, posted FROM kahn_runs WHERE id = ?"
 
 // The method `head` reads a run by its id, see headQuery. If there is no such run, the result "stored" is nil.
@@ -139,8 +139,8 @@ func (s *Store) creation(do execution, n *store.NewRun) (stored *store.Run, crea
 	return stored, true, nil, err
 }
 
-// remove removes the rows of a run in all tables except kahn_runs and kahn_nodes, resets the counts of its requests, and records the blobs to which the
-// run referred.
+// remove removes the rows of a run in all tables except kahn_runs and kahn_nodes, resets the counts of its requests, and records the blobs to which
+// the run referred.
 func remove(do execution, number int64) error {
 	for _, text := range []string{
 		"INSERT OR IGNORE INTO kahn_blobs SELECT key, 0 FROM kahn_blobs WHERE run = ?",
@@ -156,7 +156,7 @@ func remove(do execution, number int64) error {
 	return do("DELETE FROM kahn_events WHERE event >= ? AND event < ?", nil, number*eventsOfRun, (number+1)*eventsOfRun)
 }
 
-// put writes the row of a run, its labels and blobs, and returns the number of the run. If the parameter "number" is not 0, put overwrites the row
+// put writes the row and the labels of a run, records its blobs, and returns its number. If the parameter "number" is not 0, put overwrites the row
 // that has this number. The row keeps its lease, which has ended.
 func (s *Store) put(do execution, number int64, r *store.Run) (int64, error) {
 	var sums summer
@@ -229,7 +229,7 @@ func (s *Store) Insert(ctx context.Context, r *store.Run) error {
 	return s.about("insert", r.ID, err)
 }
 
-// putNodes writes the nodes of a run that has none yet.
+// putNodes writes the nodes of a run that has no rows of nodes yet.
 func (w *writer) putNodes(run int64, r *store.Run) error {
 	for i, key := range slices.Sorted(maps.Keys(r.Nodes)) {
 		n := r.Nodes[key]
@@ -298,8 +298,8 @@ func usageOf(column driver.Value) (usage map[string]float64, err error) {
 	return usage, err
 }
 
-// milli converts t to milliseconds since 1970, rounded up. So a time in a column of kahn_runs is at or after t exactly if the column is at least this
-// number. If an int64 cannot represent the milliseconds, milli returns a number below or above the numbers of all stored times.
+// milli converts t to milliseconds since 1970, rounded up. So a time in a column of kahn_runs is at or after t exactly if the column is at least
+// the result. If t is too early or too late for an int64, milli returns the smallest or the largest int64.
 func milli(t time.Time) int64 {
 	const most = math.MaxInt64 / 1000 // seconds
 	switch s := t.Unix(); {

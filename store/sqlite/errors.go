@@ -33,7 +33,7 @@ var conditions = map[int]string{
 	lib.SQLITE_LOCKED:   "another connection is writing to the database",
 }
 
-// lasting maps codes of SQLite to the errors that describe returns. Repeating the call does not help after any of these codes.
+// lasting maps other codes of SQLite to errors of the store. A call that has failed with one of these codes fails again if it is repeated.
 var lasting = map[int]error{
 	lib.SQLITE_CORRUPT:  ErrDamaged,
 	lib.SQLITE_NOTADB:   fmt.Errorf("%w: the file is not a database", store.ErrUnusable),
@@ -43,7 +43,7 @@ var lasting = map[int]error{
 	lib.SQLITE_TOOBIG:   fmt.Errorf("%w: a record is larger than the database can hold", store.ErrRejected),
 }
 
-// describe wraps an error of SQLite in the store's error for it, or adds the meaning of its code, see lasting and conditions.
+// describe joins an error of SQLite with the store's error for its code, see lasting, or adds the meaning of its code, see conditions.
 func describe(err error) error {
 	var own *sqlite.Error
 	if !errors.As(err, &own) {
@@ -59,7 +59,7 @@ func describe(err error) error {
 	return err
 }
 
-// isBusy reports whether SQLite has refused a call because another process holds a lock.
+// isBusy reports whether SQLite has refused a call because another connection, usually of another process, holds a lock.
 func isBusy(err error) bool {
 	var own *sqlite.Error
 	return errors.As(err, &own) && own.Code()&0xff == lib.SQLITE_BUSY

@@ -19,7 +19,7 @@ func eventSum(s *summer, row int64, data []byte) int64 {
 	return int64(s.sum())
 }
 
-// putEvents writes the next events of a run, in a transaction that has already checked the run's lease.
+// putEvents writes the next events of a run. The caller has already checked, in the same transaction, that it may write the run.
 func (w *writer) putEvents(run int64, events []store.EventRecord) error {
 	for i := range events {
 		row := run*eventsOfRun + int64(events[i].ID)

@@ -33,7 +33,7 @@ func (s *inboxStatements) prepare(w *writer, err *error) {
 	s.end = w.prepare(err, "UPDATE kahn_runs SET taken = posted WHERE run = ? AND posted > taken")
 }
 
-// The method `follows` reports whether the answers of a commit are for the next requests of the run.
+// The method `follows` reports whether the answers of a commit are for the first unanswered requests of the run.
 func (w *writer) follows(run int64, c *store.Commit) (follows bool, err error) {
 	var taken, posted int64
 	err = w.inboxes.numbers.query(func(row []driver.Value) error {
@@ -43,7 +43,7 @@ func (w *writer) follows(run int64, c *store.Commit) (follows bool, err error) {
 	return c.TakenFollow(uint64(taken), uint64(posted)), err
 }
 
-// putAnswers writes the answers of a commit, in a transaction that has already checked the run's lease.
+// putAnswers writes the answers of a commit. If the commit ends the run, no request waits any more. The transaction has already checked the lease.
 func (w *writer) putAnswers(run int64, c *store.Commit) error {
 	for i := range c.Taken {
 		t := &c.Taken[i]
@@ -87,7 +87,7 @@ func (s *Store) Post(ctx context.Context, run string, q store.Request) (posted b
 }
 
 // PostTx does the same as Post in a transaction that the program has begun with [Store.DB]. The request exists once the transaction is committed.
-// Watchers find it within [Options].Poll after that. If PostTx refuses the request with an error that [store.Inbox] documents for Post, such as
+// Then watchers find the request within [Options].Poll. If PostTx refuses the request with an error that [store.Inbox] documents for Post, such as
 // [store.ErrEnded], it has changed nothing in the transaction.
 func (s *Store) PostTx(ctx context.Context, tx *sql.Tx, run string, q store.Request) (posted bool, err error) {
 	if err := q.Check(); err != nil {
@@ -187,7 +187,7 @@ func readRequest(row []driver.Value, run, taken int64) (q store.PostedRequest, e
 	return q, nil
 }
 
-// viewRequests reads the requests of a run that match a condition. The function "where" returns the condition.
+// viewRequests reads all requests of a run for which a condition holds. The function "where" returns the condition.
 func (s *Store) viewRequests(ctx context.Context, id string, where func(run int64) (string, []driver.Value)) (list []store.PostedRequest, err error) {
 	err = s.view(ctx, func(do execution) error {
 		var number, taken int64
@@ -239,7 +239,7 @@ func (s *Store) FindRequest(ctx context.Context, run, id string) (store.PostedRe
 }
 
 // WatchRequests implements [store.Inbox]. Once per [Options].Poll, one goroutine looks for requests that other processes have posted for the watched
-// runs. It reads the runs only if the database has changed since the last look, or a new watch has begun.
+// runs. It reads the runs only if the database has changed or a watch has begun since its last look.
 func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()) {
 	return s.requests.Watch(run, arrived)
 }

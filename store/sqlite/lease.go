@@ -14,7 +14,7 @@ import (
 
 // leaseStatements are the statements about the lease of a run.
 type leaseStatements struct {
-	find    *statement // the owner and process of a run's lease, and whether the lease has not expired
+	find    *statement // the owner and process of a run's lease, and whether the lease still lasts
 	make    *statement
 	take    *statement
 	renew   *statement
@@ -164,8 +164,8 @@ func (s *Store) Release(ctx context.Context, lease store.Lease) error {
 	return s.about("release", lease.Run, err)
 }
 
-// The method `held` returns, in the result "refused", the error for a lease that is not the newest of its run or has run out. It runs within a
-// transaction.
+// The method `held` checks a lease. The result "refused" is an error if the lease has run out, was released, or is not the newest of its run, or if
+// the run is not stored. The method runs within a transaction.
 func (w *writer) held(lease store.Lease) (refused, err error) {
 	there, held := false, false
 	err = w.leases.check.query(func(row []driver.Value) error {
@@ -195,8 +195,8 @@ func (s *Store) about(call, id string, err error) error {
 	return fmt.Errorf("%s run %s: %w", call, strconv.Quote(id), err)
 }
 
-// ReadLease implements [store.LeaseReader]. It returns the lease of a dead process until the lease runs out or another process frees or takes
-// it.
+// ReadLease implements [store.LeaseReader]. It returns the lease of a dead process until the lease runs out, or until a living process
+// frees or takes it.
 func (s *Store) ReadLease(ctx context.Context, id string) (owner string, until time.Time, err error) {
 	there := false
 	err = s.view(ctx, func(do execution) error {

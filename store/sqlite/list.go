@@ -27,7 +27,7 @@ func (c *condition) add(term string, values ...driver.Value) {
 	c.terms, c.values = append(c.terms, term), append(c.values, values...)
 }
 
-// The method `in` adds the condition that a column has one of the given values.
+// The method `in` adds the condition that a column has one of the given statuses. If there are none, it adds nothing.
 func (c *condition) in(column string, statuses []machine.RunStatus) {
 	if len(statuses) == 0 {
 		return
@@ -46,7 +46,7 @@ func (c *condition) where() string {
 	return " WHERE " + strings.Join(c.terms, " AND ")
 }
 
-// conditionOf returns the condition for rows of kahn_runs that match a filter.
+// conditionOf returns the condition that selects the rows of kahn_runs that a filter matches.
 func conditionOf(f *store.Filter) (c condition) {
 	if f.Workflow != "" {
 		c.add("workflow = ?", f.Workflow)
@@ -111,11 +111,11 @@ func listQuery(q *store.Query, most int) (text string, values []driver.Value, er
 	return text, append(c.values, int64(most+1)), nil
 }
 
-// The constant `recent` is how many runs the statement of recentQuery inspects for each run that it may return.
+// The constant `recent` bounds the statement of recentQuery: the statement inspects at most `recent` runs per run that it may return.
 const recent = 20
 
 // recentQuery returns a statement for a page of runs with labels. The statement inspects a bounded number of runs, in the order of the
-// list. If most runs have the labels, a few inspected runs fill the page, whereas listQuery would first collect all runs that have them.
+// list. If most runs have the labels, a few inspected runs fill the page. The statement of listQuery would first collect all runs with the labels.
 func recentQuery(q *store.Query, most int) (text string, values []driver.Value, err error) {
 	all := *q
 	all.Labels = nil

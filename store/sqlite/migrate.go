@@ -21,7 +21,7 @@ func (w *writer) migrate() (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = execute(w.conn, "ROLLBACK") // an error means that SQLite has already rolled back
+			_ = execute(w.conn, "ROLLBACK") // if ROLLBACK fails, SQLite has already rolled back
 		}
 	}()
 	if version, err = schemaVersion(w.conn); err != nil { // the version is read again, since another process may have migrated first

@@ -60,7 +60,8 @@ func Once[T any](ctx context.Context, s *Store, step Step, f func(tx *sql.Tx) (T
 	return result, s.about("once", step.RunID(), describe(err))
 }
 
-// effect returns the number of the step's run, whose lease must be valid, and the stored result of the step, nil if there is none.
+// effect returns the number of the step's run, and the stored result of the step, nil if there is none. The error matches [store.ErrFenced] if the
+// lease of the step's run is not valid any more.
 func (s *Store) effect(ctx context.Context, tx *sql.Tx, step Step) (run int64, kept []byte, err error) {
 	held := false
 	err = tx.QueryRowContext(ctx, "SELECT run, epoch = ? AND owner <> '' AND expires > "+s.now+" FROM kahn_runs WHERE id = ?", int64(step.Epoch()), step.RunID()).Scan(&run, &held)

@@ -21,7 +21,7 @@ type processLock struct {
 
 func lockPath(path string, process int64) string { return fmt.Sprintf("%s-process-%d", path, process) }
 
-// lockProcess takes the lock of a process. The result "held" is true if a living process has the lock.
+// lockProcess takes the lock of a process. The result "held" is true if a living process already has the lock.
 func lockProcess(path, mode string) (lock *processLock, held bool, err error) {
 	connector, err := sqlite.NewConnector(fileDSN(path, mode))
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *Store) hasDied(process int64) (bool, error) {
 	return true, lock.release()
 }
 
-// The method `leave` removes this process and gives back the leases that it still holds. It runs within a transaction.
+// The method `leave` removes this process from kahn_processes, see forget. It runs within a transaction.
 func (s *Store) leave() error {
 	if s.process == 0 {
 		return nil
@@ -115,7 +115,7 @@ func (s *Store) leave() error {
 	return s.forget(s.process)
 }
 
-// forget removes a process and frees its leases. It runs within a transaction.
+// forget removes a process from kahn_processes, frees its leases and ends its announcements. It runs within a transaction.
 func (s *Store) forget(process int64) error {
 	for _, text := range []string{
 		"UPDATE kahn_runs SET owner = '' WHERE process = ? AND owner <> ''",
@@ -136,8 +136,8 @@ const processesRead = "SELECT process FROM kahn_processes WHERE process <> ?"
 // deadPause is the least time between two searches for dead processes.
 const deadPause = time.Second
 
-// freeDead frees the leases of dead processes. It searches for them at most once in deadPause, without a transaction, and begins a transaction
-// only if it finds some.
+// freeDead frees the leases of dead processes. It searches for dead processes at most once in deadPause, without a transaction. It begins a
+// transaction only if it finds a dead process.
 func (s *Store) freeDead(ctx context.Context) error {
 	last, now := s.lookedForDead.Load(), time.Now().UnixNano()
 	if s.path == "" || last != 0 && now-last < int64(deadPause) || !s.lookedForDead.CompareAndSwap(last, now) {

@@ -103,7 +103,7 @@ func (s *Store) sweep(ctx context.Context, q *store.PruneQuery) (removed int, er
 	err = w.write(ctx, func() error {
 		keys = nil
 		// Rows with run = 0 list blobs that may be removed. Delete such a row if other runs still refer to its blob: when the last of these runs is
-		// removed, the function remove inserts the row again.
+		// removed, the function `remove` inserts the row again.
 		err := w.in("DELETE FROM kahn_blobs WHERE run = 0 AND EXISTS (SELECT 1 FROM kahn_blobs AS other WHERE other.key = kahn_blobs.key AND other.run > 0)", nil)
 		if err != nil {
 			return err

@@ -20,7 +20,7 @@ var (
 	_ store.LeaseReader = (*Store)(nil)
 )
 
-// partsQuery reads the parts of some queues, in the order of kahn_runs_due. A part has the runs of one key and one priority that have not ended.
+// partsQuery reads the parts of some queues, in the order of kahn_runs_due. A part has the unended runs of a queue with one key and one priority.
 // Each row has the time at which the first run of the part is due, and the number of the key's last turn. The query jumps from one part to the
 // next, so its time does not grow with the number of runs in a part. %s is the time. The argument has the queues in JSON, each as an array of the
 // workflow and the plan. When a recursive SELECT finds no next row, its subquery yields NULL, and the recursion ends.
@@ -43,20 +43,20 @@ SELECT workflow, plan, key, priority, (
 	SELECT n.due FROM kahn_runs n WHERE n.due IS NOT NULL AND n.workflow = p.workflow AND n.plan = p.plan AND n.run_key = p.key AND n.priority = p.priority ORDER BY n.due LIMIT 1
 ), ` + lastTurn + `, %s FROM p WHERE priority IS NOT NULL`
 
-// lastTurn and lastOfRun are expressions for the number of the last turn of a key: the key of the part p, and the key of the run r. Both end with
-// latestTurn.
+// lastTurn is the expression for the number of the last turn of the key of the part p. lastOfRun is the same expression for the key of the run r.
+// Both end with latestTurn.
 const (
 	lastTurn   = "coalesce((SELECT t.turn FROM kahn_runs t WHERE t.turn IS NOT NULL AND t.run_key = p.key" + latestTurn
 	lastOfRun  = "coalesce((SELECT t.turn FROM kahn_runs t WHERE t.turn IS NOT NULL AND t.run_key = r.run_key" + latestTurn
 	latestTurn = " ORDER BY t.turn DESC LIMIT 1), 0)"
 )
 
-// dueQuery reads the runs of a part in the order of the times at which they are due. The first argument is the current time.
+// dueQuery reads the runs of a part that are due or become due by themselves, in the order of these times. The first argument is the current time.
 const dueQuery = "SELECT " + listedColumns + ", due, due - ? FROM kahn_runs WHERE workflow = ? AND plan = ? AND run_key = ? AND priority = ? AND due < 9223372036854775807" +
 	" AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY due, id LIMIT ?"
 
-// askedQuery reads the runs that have ended and for which a redrive waits, in the order in which they are due. %s is the time. The
-// first argument has the queues, as for partsQuery.
+// askedQuery reads the ended runs with a waiting redrive, sorted by the time at which they become due. %s is the time. The first argument
+// has the queues, as for partsQuery.
 const askedQuery = "SELECT " + listedColumns + ", " + askedAt + ", " + askedAt + " - %s, " + lastOfRun + " FROM kahn_runs r INDEXED BY kahn_runs_waiting WHERE posted > taken AND due IS NULL" +
 	" AND EXISTS (SELECT 1 FROM json_each(?) q WHERE q.value->>0 = workflow AND q.value->>1 = plan) AND id NOT IN (SELECT value FROM json_each(?)) AND run_key NOT IN (SELECT value FROM json_each(?)) ORDER BY " + askedAt + ", id LIMIT ?"
 
@@ -71,8 +71,8 @@ type part struct {
 }
 
 // readParts reads the parts of the queues, and leaves out the parts whose keys are in q.Full. It returns the parts that have a due run, in the order
-// of the turns of their keys. The result "keyed" says whether any unended run of the queues has a key. The result "now" is the time of the database,
-// and "next" is the earliest time at which a run of a part without a due run becomes due.
+// of the turns of their keys. The result "keyed" says whether any unended run of the queues has a key. The result "now" is the time of the database.
+// If a part has no due run, its first run becomes due later; the result "next" is the earliest of these times.
 func (s *Store) readParts(ctx context.Context, queues string, q *store.DueQuery) (parts []part, keyed bool, now, next int64, err error) {
 	next = math.MaxInt64
 	err = s.read(ctx, sqlAt(partsQuery, s.now), func(row []driver.Value) error {
@@ -218,7 +218,7 @@ func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Dura
 		if lease, stored, refused, err = s.acquire(id, owner, ttl); err != nil || refused != nil {
 			return err
 		}
-		// Processes that share a file share a clock. No two turns have the same nanosecond, since one transaction comes after the other.
+		// Processes that share a file share a clock. No two turns have the same nanosecond, since their transactions run one after the other.
 		return w.in("UPDATE kahn_runs SET turn = ? WHERE id = ?", nil, time.Now().UnixNano(), id)
 	})
 	if err == nil {
@@ -256,8 +256,8 @@ const (
 	removeServed = "DELETE FROM kahn_served AS s WHERE until <= %s AND EXISTS (SELECT 1 FROM kahn_served o WHERE o.workflow = s.workflow AND o.plan = s.plan AND o.until > s.until)"
 )
 
-// Announce implements [store.QueueStore]. The name of an owner is free as soon as the process that used it is dead. Announce looks at
-// the lock of that process, so it knows that the process is dead even before the announcement of that process has expired.
+// Announce implements [store.QueueStore]. The name of an owner is free as soon as the process that used the name is dead. Announce
+// tries the lock of that process. So it notices the death of the process before the announcement of the process expires.
 func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	if err := errors.Join(a.Check(), ctx.Err()); err != nil {
 		return err
@@ -317,7 +317,7 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	return nil
 }
 
-// queuesQuery is the statement of Queues. askedQueues has a row for each run that has ended and for which a redrive waits. %s is the time.
+// queuesQuery is the statement of Queues. askedQueues has a row for each ended run with a waiting redrive. %s is the time.
 const (
 	queuesQuery = "SELECT workflow, plan, count(*), min(due), " + servedUntil + ", %s" +
 		" FROM kahn_runs r WHERE due IS NOT NULL AND NOT (workflow = '' AND plan = '' AND sequence = 0) GROUP BY workflow, plan ORDER BY workflow, plan"
@@ -327,8 +327,8 @@ const (
 
 // deadQuery is the statement of Unclaimable. It uses the index kahn_runs_due to jump from one workflow to the next, and then from one plan to the
 // next. So its time does not grow with the number of runs in queues that a process serves. It counts the runs of the queues that no living process
-// serves. When a recursive SELECT finds no next row, its subquery yields NULL, and the recursion ends. SQLite uses only the first column of an index to
-// compare pairs, so a single search by both columns would read all runs.
+// serves. When a recursive SELECT finds no next row, its subquery yields NULL, and the recursion ends. SQLite uses only the first column of an index
+// to compare pairs, so a single search by both columns would read all runs.
 const deadQuery = `WITH RECURSIVE w(workflow) AS (
 	VALUES ((SELECT workflow FROM kahn_runs WHERE due IS NOT NULL ORDER BY workflow LIMIT 1))
 	UNION ALL SELECT (SELECT n.workflow FROM kahn_runs n WHERE due IS NOT NULL AND n.workflow > w.workflow ORDER BY n.workflow LIMIT 1) FROM w WHERE w.workflow IS NOT NULL

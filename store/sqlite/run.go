@@ -51,7 +51,7 @@ func (s *summer) ints(values ...int64) {
 	}
 }
 
-// The method `part` adds bytes with their length, so that bytes that move from one column to the next change the checksum.
+// The method `part` adds bytes with their length, so that the checksum changes if bytes move from one column to the next.
 func (s *summer) part(data []byte) {
 	if s.ints(int64(len(data))); len(data) > 1024 { // long data is replaced by its checksum, to avoid a copy
 		s.ints(int64(crc32.Checksum(data, table)))
@@ -141,7 +141,7 @@ func (s *Store) Load(ctx context.Context, id string) (stored *store.Run, err err
 	return stored, nil
 }
 
-// view calls f with a read transaction. The transaction does not wait for the requests that wait in the writer's line.
+// view calls f with a read transaction. The transaction does not wait for the writer.
 func (s *Store) view(ctx context.Context, f func(do execution) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -249,7 +249,7 @@ func (l *loader) load(id string) (stored *store.Run, known *run, refused, err er
 	return stored, known, nil, nil
 }
 
-// read adds a row of kahn_nodes to the run.
+// The method `read` adds the node in a row of kahn_nodes to the run and to the parameter "stored".
 func (r *run) read(sums *summer, row []driver.Value, stored *store.Run) error {
 	integer := func(i int) int64 {
 		v, _ := row[i].(int64)

@@ -7,12 +7,12 @@ import (
 
 // Migration leads from one version of the schema to the next.
 type Migration struct {
-	Version int    // of the schema after the migration, from 1
+	Version int    // the version of the schema after the migration, from 1
 	SQL     string // the statements, which Open executes in one transaction
 }
 
 // Migrations returns the migrations that lead from an empty database to the schema of this version of the package, in order. Open executes the
-// migrations that the database has not had yet.
+// migrations that were not yet executed on the database.
 func Migrations() []Migration {
 	list := make([]Migration, len(migrations))
 	for i, text := range migrations {
@@ -25,8 +25,8 @@ func Migrations() []Migration {
 //
 // The key of a node's row combines the number of the run with the number of the node in the run. So the rows of a run's nodes are next to each
 // other, in the order in which the nodes were first written. A commit therefore changes the last page of its run and few other pages. A commit
-// writes its sequence into the rows that it changes anyway. It writes the run's own row only if something of the run itself changes, such as its
-// record, status, WakeAt or lease.
+// writes its sequence only into rows that it changes for another reason. It writes the run's own row only if it changes the run itself, for
+// example its record, status or WakeAt, or if it changes no node.
 var migrations = []string{`
 CREATE TABLE kahn_schema (version INTEGER NOT NULL);
 INSERT INTO kahn_schema VALUES (0);

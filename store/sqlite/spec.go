@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// specSum returns the checksum of a Spec, 0 if it is blank. The checksum does not cover the key and the priority: earlier versions of this package,
-// which do not know these two columns, must compute the same checksum.
+// specSum returns the checksum of a Spec, or 0 if the Spec is blank. The checksum does not cover the key and the priority: earlier versions of this
+// package, which do not know these two columns, must compute the same checksum.
 func specSum(s *summer, spec *store.Spec) uint32 {
 	if spec.Workflow == "" && spec.Plan == "" && len(spec.Inputs) == 0 && len(spec.Labels) == 0 && spec.Parent == "" {
 		return 0
@@ -100,7 +100,7 @@ func (w *writer) writeAside(number int64, c *store.Commit) error {
 	return writeBlobs(w.in, number, keys)
 }
 
-// writeLabels writes the labels of a run. If replaced is set, writeLabels first removes the labels that the run has.
+// writeLabels writes the labels of a run. If the parameter "replaced" is set, it first removes the former labels of the run.
 func writeLabels(do execution, number int64, labels map[string]string, replaced bool) error {
 	if replaced {
 		if err := do("DELETE FROM kahn_labels WHERE run = ?", nil, number); err != nil {

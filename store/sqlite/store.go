@@ -24,15 +24,15 @@
 //
 // # Errors
 //
-// A call returns an error if the disk is full, the file system fails, or another process writes for longer than [Options].BusyTimeout. The
-// engine repeats the call until the lease runs out. Errors that match [store.ErrUnusable] are permanent: damaged data ([ErrDamaged]), a database
-// of a later version ([ErrSchema]), a file that is not a database or cannot be written. The error matches [store.ErrRejected] if a value is too
-// large for a record.
+// A call returns an error if the disk is full, the file system fails, or another process writes for longer than [Options].BusyTimeout. The engine
+// repeats the call until the lease runs out. An error that matches [store.ErrUnusable] is permanent: the data is damaged ([ErrDamaged]), the
+// database has a later version ([ErrSchema]), or the file is not a database or cannot be written. The error matches [store.ErrRejected] if a value
+// is too large for a record.
 //
 // # Time
 //
-// The SQL expression [Options].Now gives the time that decides whether a lease has expired. By default it is the clock of the machine. If the clock
-// is set forward, leases end early, and writes of their owners return [store.ErrFenced]. If the clock is set back, leases last longer.
+// The SQL expression [Options].Now returns the time at which the store judges whether a lease has expired. The default is the clock of the machine.
+// If the clock is set forward, leases end early, and writes of their owners return [store.ErrFenced]. If the clock is set back, leases last longer.
 package sqlite
 
 import (
@@ -81,15 +81,15 @@ const DefaultNow = "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
 type Options struct {
 	// Synchronous is Full by default.
 	Synchronous Synchronous
-	// BusyTimeout is how long a write waits while another process writes, DefaultBusyTimeout if it is 0. A time below 1 ms counts as 1 ms.
+	// BusyTimeout is how long a write waits while another process writes. 0 means DefaultBusyTimeout. A time below 1 ms counts as 1 ms.
 	BusyTimeout time.Duration
 	// MaxBytes bounds the size of the database without its log. 0 means no bound.
 	MaxBytes int64
 	// Now is an SQL expression for the current time in milliseconds since 1970. If Now is empty, it is DefaultNow. All processes that use a
 	// database must have the same Now.
 	Now string
-	// Poll is the interval at which the store looks for requests that other processes have posted, DefaultPoll if it is 0. An interval below 1
-	// ms counts as 1 ms.
+	// Poll is the interval at which the store looks for requests that other processes have posted. 0 means DefaultPoll. An interval below 1 ms counts
+	// as 1 ms.
 	Poll time.Duration
 }
 
@@ -115,7 +115,7 @@ var (
 	_ store.Inbox         = (*Store)(nil)
 )
 
-// Open opens the database in the file at path, or makes it if there is none. ":memory:" is a new database in memory, for tests. Open migrates an
+// Open opens the database file at path, and creates the file if there is none. ":memory:" is a new database in memory, for tests. Open migrates an
 // older schema, see [Migrations]; the error matches [ErrSchema] if the schema is newer.
 func Open(path string, o Options) (*Store, error) {
 	s, err := open(path, o)
@@ -199,7 +199,7 @@ func (s *Store) connect(dsn string, o Options) error {
 		return err
 	}
 	s.db = sql.OpenDB(using)
-	return describe(s.db.Ping()) // OpenDB opens no connection, but Ping does, so that Open returns its error
+	return describe(s.db.Ping()) // OpenDB opens no connection; Ping opens one, so Open can return the error
 }
 
 // abandon closes what connect has opened.
@@ -231,8 +231,8 @@ const pageSize = 1024
 // pages, but SQLite moves only the last version of each page.
 const maxLog = 4000 * pageSize
 
-// configure configures the connection. It computes the bounds from the page size of the database, which differs from pageSize if another program has
-// made the database.
+// configure configures the connection. It computes the bounds from the page size of the database. This size differs from pageSize if another program
+// has made the database.
 func (w *writer) configure(file bool, o Options) error {
 	pragmas := []string{fmt.Sprintf("page_size=%d", pageSize)}
 	if file {
@@ -347,12 +347,11 @@ func fileDSN(path, mode string) string {
 	return "file://" + (&url.URL{Path: path}).EscapedPath() + "?mode=" + mode
 }
 
-// maxValue is how many bytes a value may have. It is below the 1,000,000,000 bytes that SQLite takes in one row, so that the other columns of the row
-// fit, too.
+// maxValue is how many bytes a value may have. SQLite takes 1,000,000,000 bytes in one row; maxValue leaves room for the other columns of the row.
 const maxValue = 900_000_000
 
-// CheckValue implements [store.ValueChecker]: it rejects a value of more than 900,000,000 bytes, or of more than [Options].MaxBytes if that
-// is set and smaller.
+// CheckValue implements [store.ValueChecker]: it rejects a value of more than 900,000,000 bytes. If [Options].MaxBytes is set, it also rejects a
+// value of more than MaxBytes.
 func (s *Store) CheckValue(value json.RawMessage) error {
 	if int64(len(value)) > s.largest {
 		return fmt.Errorf("%w: a value of %d bytes; the database takes up to %d", store.ErrRejected, len(value), s.largest)
@@ -360,8 +359,8 @@ func (s *Store) CheckValue(value json.RawMessage) error {
 	return nil
 }
 
-// DB returns the database, from which the program may read and in which it may have tables of its own. Transactions begun with DB may write. The
-// program must not change the tables whose names begin with kahn_, because they belong to the store. Close closes the database.
+// DB returns the database. The program may read all tables, and it may create tables of its own and write to them. It must not change the tables
+// whose names begin with kahn_, because they belong to the store. Close closes the database.
 func (s *Store) DB() *sql.DB { return s.db }
 
 // Close waits for running writes, releases the leases that this process still holds, and closes the database. Later calls return [ErrClosed];
@@ -379,8 +378,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Backup writes a consistent copy of the database to a new file at path. The file must not exist. Runs continue meanwhile. When Backup returns,
-// the copy is complete and on the disk. If Backup fails, it removes the copy.
+// Backup writes a consistent copy of the database to a new file at path. The file must not exist. Runs continue meanwhile. When Backup returns, the
+// copy is complete and on the disk. If Backup fails, it removes the file that it has created.
 func (s *Store) Backup(ctx context.Context, path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) // O_EXCL, so that no other Backup uses the path
 	if err != nil {

@@ -16,8 +16,9 @@ import (
 )
 
 // writer is the one connection that writes, and the line of requests to write. A goroutine that finds no leader becomes the leader, and performs all
-// requests of the line in one transaction. Then it appoints the next leader, which is the goroutine of a request that came meanwhile. So all runs of
-// the process share transactions, and the longer a transaction takes, the more requests the next one has. No extra goroutine is needed for writing.
+// requests of the line in one transaction. If other requests have come meanwhile, the goroutine of the first of them becomes the next leader. So all
+// runs of the process share transactions, and the longer a transaction takes, the more requests the next one has. No extra goroutine is needed for
+// writing.
 type writer struct {
 	mu     sync.Mutex // guards line, led and closed
 	line   []*request
@@ -45,12 +46,13 @@ type writer struct {
 // transaction is rolled back.
 type request struct {
 	do    func() error
-	turn  chan bool // receives true if the request is to lead, false if it has been performed
-	until time.Time // the time until which the request waits for another process
+	turn  chan bool // receives true if the request becomes the leader, false if it has been performed
+	until time.Time // when the request stops waiting for another process
 	err   error
 }
 
-// The method `write` performs a request in a transaction, together with other requests. If ctx ends while the request waits, write withdraws it.
+// The method `write` performs a request in a transaction, together with other requests. If ctx ends while the request is in the line, write
+// withdraws the request.
 func (w *writer) write(ctx context.Context, do func() error) error {
 	r, err := w.enter(do, false)
 	if err != nil {
@@ -72,7 +74,8 @@ func (w *writer) write(ctx context.Context, do func() error) error {
 	return ctx.Err()
 }
 
-// The method `enter` makes a request and puts it into the line. If there is no leader, the request becomes the leader.
+// The method `enter` makes a request and puts it into the line. If there is no leader, the request becomes the leader. If the parameter "last" is
+// set, the writer takes no more requests after this one.
 func (w *writer) enter(do func() error, last bool) (*request, error) {
 	r := &request{do: do, turn: make(chan bool, 1), until: time.Now().Add(w.patience)}
 	w.mu.Lock()
@@ -144,9 +147,9 @@ func (w *writer) handOver() {
 	}
 }
 
-// The method `perform` performs the requests of the line in the open transaction. If one of them fails, perform repeats each request in a transaction
-// of its own. If the commit of the transaction fails, all requests fail. The commit may have reached the disk in spite of the error, so perform does
-// not repeat the requests. Their callers may repeat them.
+// The method `perform` performs the requests of the line in the open transaction. If one of several requests fails, perform repeats each request in
+// a transaction of its own. If the commit of the transaction fails, all requests fail. The commit may have reached the disk in spite of the error,
+// so perform does not repeat the requests. Their callers may repeat them.
 func (w *writer) perform(line []*request) {
 	done, err := w.transact(line)
 	if err == nil {

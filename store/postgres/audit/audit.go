@@ -1,4 +1,4 @@
-// Package audit lets the server of a store record what is written, so that a test or a demonstration can find what was written twice.
+// Package audit makes the database server record the writes to a store, so that a test or a demonstration can find data that was written twice.
 package audit
 
 import (
@@ -29,9 +29,9 @@ SELECT concat_ws(' ', 'twice:', what, run, node, number) FROM $S.audit GROUP BY 
 UNION ALL SELECT concat_ws(' ', 'after its completion:', s.what, s.run, s.node, s.number) FROM $S.audit s JOIN $S.audit c USING (run, node) WHERE c.what = 'completion' AND s.note > c.note
 UNION ALL SELECT concat_ws(' ', 'commits:', run, count(*), 'of', max(number)) FROM $S.audit WHERE what = 'commit' GROUP BY run HAVING count(*) <> max(number)`
 
-// Begin lets the server record each commit of a run, each start of an attempt and each completion that is written to the schema of a store. If a
-// write of a node changes neither the attempt nor whether it is completed, the server does not record this write. An example is the write that
-// records that the node must stop. The role must own the tables of the store.
+// Begin makes the server record each commit of a run, each start of an attempt and each completion of an attempt in the schema of a store. The
+// server records a write to the row of a node if the write changes the attempt, or whether the attempt is completed. It records no other writes of
+// nodes: for example, it does not record that a node must stop. The role of the pool must own the tables of the store.
 func Begin(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	_, err := pool.Exec(ctx, within(schema, tables), pgx.QueryExecModeSimpleProtocol)
 	return err
@@ -39,8 +39,8 @@ func Begin(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 
 // Report is what the server has recorded since [Begin].
 type Report struct {
-	Completions int // of attempts
-	// Faults are writes that must not happen: data that was written twice, starts of completed nodes, and runs with missing commits.
+	Completions int // how many completions of attempts were recorded
+	// Faults describe what must not happen: data that was written twice, a write of a node after its completion, and a run with missing commits.
 	Faults []string
 }
 

@@ -19,11 +19,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Nobody is the user id under which a server runs if the superuser starts it, since a server refuses to run as the superuser.
+// Nobody is the user id of a server that the superuser starts. PostgreSQL refuses to run as the superuser.
 const Nobody = 65534
 
-// Cluster is a separate server on a port of this machine, with its data in a temporary folder. The server ends with the process that started
-// it.
+// Cluster is a separate server on a port of this machine, with its data in a temporary folder. When the process that started the server ends, the
+// server ends, too.
 type Cluster struct {
 	Dir      string // the temporary folder
 	Port     int
@@ -33,7 +33,7 @@ type Cluster struct {
 	alive    io.Closer // the keeper's input
 }
 
-// NewCluster makes a cluster and starts its server, with additional settings such as "fsync=off". The error matches [ErrNoServer] if no server is
+// NewCluster makes a cluster and starts its server with additional settings, for example "fsync=off". The error matches [ErrNoServer] if no server is
 // installed.
 func NewCluster(settings ...string) (*Cluster, error) {
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
@@ -112,7 +112,7 @@ func (c *Cluster) Start() error {
 		if err := c.keeper.Start(); err != nil {
 			return err
 		}
-		for range 100 { // the server may refuse to start while processes of the stopped server still run
+		for range 100 { // the new server may refuse to start while processes of the old server still run
 			if err = c.answers(); err == nil {
 				return nil
 			}
@@ -138,7 +138,7 @@ func (c *Cluster) answers() error {
 	return conn.Close(ctx)
 }
 
-// The method `release` lets the keeper stop the server, and waits until both have ended.
+// The method `release` makes the keeper stop the server, and waits until the keeper and the server have ended.
 func (c *Cluster) release() error {
 	if c.keeper.ProcessState != nil { // the keeper has already ended
 		return nil
@@ -164,7 +164,7 @@ func (c *Cluster) Signal(s syscall.Signal) error {
 	return c.ended()
 }
 
-// The method `ended` waits for the end of the keeper, which ends with the server.
+// The method `ended` waits until the keeper has ended. The keeper ends when the server ends.
 func (c *Cluster) ended() error {
 	if err := c.keeper.Wait(); !errors.As(err, new(*exec.ExitError)) { // the exit status of a stopped server does not matter
 		return err

@@ -1,5 +1,5 @@
-// Package localserver gives a program a temporary database of PostgreSQL. The database is on the server that the environment names, or else on a
-// server that the package starts on a port of this machine. The package is for tests, measurements and demonstrations.
+// Package localserver gives a program a temporary database of PostgreSQL. If the environment variable [ServerURL] is set, the database is on that
+// server. Otherwise the package starts a server on a port of this machine. The package is for tests, measurements and demonstrations.
 package localserver
 
 import (
@@ -15,14 +15,15 @@ import (
 // ErrNoServer is returned if no server is installed.
 var ErrNoServer = errors.New("there is no PostgreSQL server")
 
-// NoSync is a setting with which a server does not wait for the disk. The data survives the end of the server, but not a crash of the machine.
+// NoSync is a setting for NewCluster: the server does not wait for the disk. The data survives when the server ends, but may be lost when the machine
+// crashes.
 const NoSync = "fsync=off"
 
 // ServerURL is the environment variable with the URL of a server. The role in the URL must be allowed to create databases.
 const ServerURL = "KAHN_POSTGRES"
 
-// WithDatabase makes a database and calls f with its URL. The database is on the server that the environment variable [ServerURL] names, or else
-// on a server that WithDatabase starts with the settings, such as "fsync=off". The error matches [ErrNoServer] if no server is installed.
+// WithDatabase makes a database and calls f with its URL. If the environment variable [ServerURL] is set, the database is on that server. Otherwise
+// WithDatabase starts a server with the settings, for example "fsync=off". In this case the error matches [ErrNoServer] if no server is installed.
 func WithDatabase(f func(url string) error, settings ...string) (err error) {
 	server := os.Getenv(ServerURL)
 	if server == "" {

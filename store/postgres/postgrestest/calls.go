@@ -13,10 +13,10 @@ import (
 type Calls struct {
 	Nodes    int // nodes that were called
 	Calls    int
-	Repeated int // nodes that were called in several attempts
+	Repeated int // nodes that were called more than once
 	Twice    int // attempts that were called more than once
-	// Landed counts late calls. A call is late if a step of a later node was called before, which means that the node of this call was already
-	// completed. A process makes such a call if it is stopped after it has recorded an attempt, and calls the step when it continues.
+	// Landed counts late calls. A call is late if the step of a later node in the chain was called before this call. Then the node of the late call
+	// had already completed. This happens if a process is stopped after it has recorded an attempt, and calls the step only when it continues.
 	Landed int
 }
 

@@ -1,4 +1,4 @@
-// Package postgrestest gives the tests of a package a database of PostgreSQL, see package localserver.
+// Package postgrestest gives the tests of a package a database of PostgreSQL. Package localserver makes the database.
 //
 //	var database string
 //
@@ -18,12 +18,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
-// DatabaseURL is the environment variable that hands a test's database URL to the processes that the test starts.
+// DatabaseURL is an environment variable. A test sets it to the URL of its database for the processes that it starts.
 const DatabaseURL = "KAHN_POSTGRES_DATABASE"
 
-// Main makes a database, stores its URL in *database, runs the tests of a package, and ends the process. A process that a test has started gets the
-// database of that test. If there is no server, the go command reports "no tests to run" for the package, and go test -v prints a line that says how
-// to run the tests.
+// Main makes a database, stores its URL in *database, runs the tests of a package, and ends the process. If the environment variable [DatabaseURL] is
+// set, Main makes no database, and uses that URL. If there is no server, the go command reports "no tests to run" for the package, and go test -v
+// prints a line that says how to run the tests.
 func Main(m *testing.M, database *string) {
 	if *database = os.Getenv(DatabaseURL); *database != "" {
 		os.Exit(m.Run())
