@@ -145,9 +145,8 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 // docs/operating.md contains all rules. Go functions have no hash, so a node whose function has changed keeps its result, unless its declaration,
 // such as its Config, also changes.
 //
-// Adopt performs no node. One transaction removes the results that are not kept, stores the new plan, and makes the run due. If the transaction
-// fails, the run is unchanged. If the run has not begun, there are no results, and Adopt just stores the new plan. Adopt uses the options [Encoding]
-// and [Lease].
+// Adopt performs no node. One transaction removes the results that are not kept, stores the new plan, and makes the run due. If it fails, the run is
+// unchanged. If the run has not begun, Adopt just stores the new plan. Adopt uses the options [Encoding] and [Lease].
 //
 // The error matches [ErrLeased] if a process holds the run, or if the run has not begun and has requests. It matches [ErrFinished] if the run has
 // ended, is being stopped or undoes nodes; redrive or fork it instead. It matches [ErrGraphChanged] if the run belongs to another workflow,

@@ -13,10 +13,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// ErrUnknownTrigger is matched by a warning in Result.Warnings if the run was fired with an id that names no trigger.
+// ErrUnknownTrigger means that no trigger has the id given to [Fire] or [Plan.Prune]. For Fire, it is a warning in Result.Warnings.
 var ErrUnknownTrigger = errors.New("unknown trigger")
 
-// ErrPrunedInput is matched by a warning about a trigger: when it fires, a node runs without a predecessor that the trigger has pruned.
+// ErrPrunedInput is a warning about a trigger: if the trigger fires, a node runs without one of its predecessors, which is pruned.
 var ErrPrunedInput = errors.New("a node runs without a pruned predecessor")
 
 // The type fired contains the arguments of the option Fire.
@@ -26,15 +26,16 @@ type fired struct {
 	text    json.RawMessage // the encoded payload; nil if it is not encoded yet
 }
 
-// Fire runs only the part of the graph to which the trigger leads: all nodes that follow the trigger at any distance, and the end node. The trigger
-// is the node with this id, which must be of [KindTrigger]. All other nodes are pruned: they and their edges are not part of the run, and
-// Result.Pruned names them. [PruneClosure] also keeps the predecessors of the nodes that run.
+// Fire runs only the part of the graph to which a trigger leads: the trigger, all nodes that follow it at any distance, and the end node. The
+// parameter "trigger" is the id of a node of [KindTrigger]. All other nodes are pruned: they and their edges are not part of the run, and
+// Result.Pruned names them. Under [PruneClosure], predecessors of the nodes that follow the trigger run, too.
 //
-// Every trigger that is part of the run completes at once, with the payload as its output; in a run without Fire, the output is null. If
+// Every trigger that is part of the run completes at once. Its output is the payload; in a run without Fire, the output is null. If
 // no trigger has the id, nothing is pruned, and the Result has a warning that matches [ErrUnknownTrigger].
 //
-// A run that continues from a [Snapshot] or its store keeps its trigger and payload, so the option need not be given again. If it is given, it must
-// name the same trigger, with the same [PruneMode]; otherwise the run is refused with [ErrBadOption]. The payload of the new call is ignored.
+// A run that continues from a [Snapshot] or its store keeps its trigger and payload, so the host can leave Fire out. If the host passes Fire again,
+// the trigger and the [PruneMode] must be the same; otherwise the run does not continue, and the error matches [ErrBadOption]. The run ignores the
+// new payload.
 func Fire(trigger string, payload any) Option {
 	return optionFunc(func(c *config) error { c.fired = &fired{trigger: trigger, payload: payload}; return nil })
 }
@@ -44,10 +45,10 @@ type PruneMode uint8
 
 // The prune modes.
 const (
-	// PruneForward, the default, runs the nodes to which the trigger leads. A node may then run without one of its predecessors. Plan.Warnings lists
-	// such nodes, unless the missing predecessors are other triggers or follow only other triggers.
+	// PruneForward, the default, runs the nodes to which the trigger leads. A node may then run without one of its predecessors. Plan.Warnings
+	// warns about this, unless the predecessor is another trigger or follows only other triggers.
 	PruneForward PruneMode = iota
-	// PruneClosure also runs all predecessors of the nodes to which the trigger leads, at any distance, except other triggers.
+	// PruneClosure runs the nodes to which the trigger leads, and all their direct and indirect predecessors except other triggers.
 	PruneClosure
 
 	pruneModeCount
@@ -86,9 +87,9 @@ type pruneKey struct {
 	mode    PruneMode
 }
 
-// Prune returns the plan of the nodes that run when a trigger fires. It is meant for a host that drives its own [machine.State]; [Fire] uses it.
-// Each plan is made once. If p is itself a pruned plan, Prune prunes the entire plan instead. The error matches [ErrUnknownTrigger] if no trigger
-// has the id.
+// Prune returns the plan of the nodes that run when a trigger fires. A host that drives its own [machine.State] calls Prune; other hosts use
+// [Fire]. Further calls return the same plan. If p is itself a pruned plan, Prune prunes the entire plan instead. The error matches
+// [ErrUnknownTrigger] if no trigger has the id.
 func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	p = p.orEmpty()
 	if p.whole != nil {
@@ -113,7 +114,7 @@ func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if first := x.plans[key]; first != nil { // another goroutine has made it meanwhile
+	if first := x.plans[key]; first != nil { // another goroutine has made the plan meanwhile
 		return first, nil
 	}
 	if x.plans == nil {
@@ -131,7 +132,7 @@ func (p *Plan) entire() *Plan {
 	return p
 }
 
-// withPruned returns the plan and its pruned plans, one for each trigger and PruneMode.
+// withPruned returns the plan, and a pruned plan for each pair of a trigger and a PruneMode.
 func (p *Plan) withPruned() ([]*Plan, error) {
 	list := []*Plan{p}
 	if p.prunes == nil {
@@ -152,8 +153,8 @@ func (p *Plan) withPruned() ([]*Plan, error) {
 	return list, nil
 }
 
-// prune makes the plan of the nodes that run when a trigger fires. It calls the evaluator and the schema compiler, so the caller must hold
-// no lock.
+// prune makes the plan of the nodes that run when a trigger fires. It calls the evaluator and the schema compiler, so the caller must not hold a
+// lock.
 func (p *Plan) prune(r machine.Ref, mode PruneMode) (*Plan, error) {
 	x := p.prunes
 	active := p.reach(r, mode)
@@ -199,7 +200,7 @@ func (c *compiler) source() *Graph {
 	}
 }
 
-// The method reach reports, by Ref, which nodes are part of a run that a trigger fires.
+// The method reach reports, by Ref, which nodes are part of a run that the trigger fires.
 func (p *Plan) reach(trigger machine.Ref, mode PruneMode) []bool {
 	active := make([]bool, len(p.names))
 	stack := []machine.Ref{trigger}
@@ -259,13 +260,13 @@ func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []erro
 }
 
 // Warnings returns warnings about parts of the graph that are valid but probably mistakes:
-//   - guards that ask for nodes or inputs that they cannot see, see [Expression] ([ErrBadExpression]);
+//   - guards that ask for nodes or inputs outside their view, see [Expression] ([ErrBadExpression]);
 //   - retry policies without MaxAttempts, or with a MaxDelay shorter than InitialDelay, and groups that have no effect ([ErrBadValue]);
 //   - timeouts and delays below 1 µs, whose unit is probably missing, and cleanup nodes that follow no node ([ErrBadValue]);
 //   - kinds such as "Gate", which differ only in case from a kind with a meaning ([ErrBadValue]);
-//   - several nodes that all deliver one parameter, without a Merge ([ErrMergeConflict]);
+//   - parameters that several nodes deliver, without a Merge ([ErrMergeConflict]);
 //   - conditions, and gates with declared choices, whose answer no node uses ([ErrNoMatch]);
-//   - nodes that have an early join, but whose required ports get values from several nodes ([ErrBadJoin]);
+//   - nodes with an early join whose required ports get their values from several nodes ([ErrBadJoin]);
 //   - for each trigger, nodes that lose a predecessor when the trigger fires under [PruneForward] ([ErrPrunedInput]).
 //
 // Warnings visits the graph once for each trigger.
@@ -283,7 +284,7 @@ func (p *Plan) Warnings() []error {
 	return warnings
 }
 
-// The method fire replaces the run's plan by the part to which its trigger leads.
+// The method fire replaces the run's plan by the plan of the nodes that run when the trigger fires.
 func (r *Run) fire() error {
 	if r.cfg.from != nil {
 		if err := r.firedBefore(r.cfg.from.file.Fired); err != nil {
@@ -305,7 +306,8 @@ func (r *Run) fire() error {
 	return nil
 }
 
-// firedBefore fires a continuing run with the trigger and the payload from the beginning of the run.
+// firedBefore gives a continuing run the trigger and the payload with which the run began. It returns an error if the option Fire names another
+// trigger or prune mode.
 func (r *Run) firedBefore(x *firedState) error {
 	own := r.cfg.fired
 	switch {

@@ -11,25 +11,25 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// View is the part of a run that a guard, a condition or a step can see: the node itself, root inputs, and the results of the node's ancestors.
-// If a join decided early, an ancestor may still be running; the View then shows its current status.
+// View shows a guard, a condition or a step a part of the run: its own node, the root inputs, the trigger's payload, and the results of the node's
+// ancestors. If a join decided early, an ancestor may still be running; the View then shows its current status.
 //
-// For a node that is not an ancestor, Status returns [Idle], and Output, Err and Decision return nil. The guard or condition that asked then fails
-// with [ErrNotAncestor]. If a guard fails, the node's GuardErrors determines what happens; a condition or the test of a loop fails with
-// [CauseConditionError]. [View.Has] causes no such error. In a graph that declares its Inputs, a guard or condition that asks for an undeclared root
-// input fails in the same way, with [ErrUnknownInput]. A question about a node that a trigger has pruned is permitted. In all these
-// cases the View of a [Step] returns the same values, but causes no error.
+// For a node that is not an ancestor, Status returns [Idle], and Output, Err and Decision return nil. A guard or condition that calls one of these
+// four methods for this node then fails with [ErrNotAncestor], unless a trigger has pruned the node. [View.Has] causes no error. In a graph that
+// declares its Inputs, a guard or condition that asks for an undeclared root input fails with [ErrUnknownInput]. If a guard fails, GuardErrors of
+// its node determines what happens. A condition or the test of a loop fails with [CauseConditionError]. The View of a [Step] returns the same
+// values, but causes none of these errors.
 //
 // A condition, the test of a loop or a guard in Go fails with [ErrUnreadFailure] if it reads the output of a failed, aborted or cancelled
-// ancestor without also asking for the ancestor's status or error: see [View.Unread].
+// ancestor, but asks for neither the ancestor's status nor its error: see [View.Unread].
 type View struct {
-	data  *ViewData // for a View that was made from data and has no run; otherwise nil
+	data  *ViewData // for a View without a run: the data that the View shows; otherwise nil
 	run   *Run
 	ref   machine.Ref
 	judge bool // whether the View belongs to a guard, a condition or the test of a loop
-	blind bool // whether the View belongs to a guard that is a text; such a guard may read the output of a failed node, see Unread
+	blind bool // whether the View belongs to a guard that is a text; a guard of this kind may read the output of a failed node, see Unread
 
-	reader *Step // for a memoized node: the Step, which records everything that is read through the View; otherwise nil
+	reader *Step // for the step of a memoized node: records the inputs and nodes that the step reads through the View; otherwise nil
 }
 
 // ID returns the id of the node to which the View belongs.
@@ -40,7 +40,7 @@ func (v View) ID() string {
 	return v.node().ID
 }
 
-// everyNode is the ref for the View of a loop's test, which sees all nodes of its run.
+// everyNode is the ref in the View of a loop's test. This View shows all nodes of the loop's last iteration.
 const everyNode machine.Ref = math.MaxInt32
 
 // The method node returns the node to which the View belongs.
@@ -51,7 +51,7 @@ func (v View) node() *node {
 	return v.run.plan.node(v.ref)
 }
 
-// The method base returns the context with the caller's values.
+// The method base returns the context that carries the caller's values. For a View without a run, it returns an empty context.
 func (v View) base() context.Context {
 	if v.data != nil {
 		return context.Background()
@@ -67,7 +67,7 @@ func (v View) Config() any {
 	return v.node().Config
 }
 
-// Root returns a root input.
+// Root returns a root input. The result "ok" is false if the run has no root input with this name.
 func (v View) Root(name string) (value any, ok bool) {
 	if v.data != nil {
 		return v.data.root(name)
@@ -82,7 +82,7 @@ func (v View) Root(name string) (value any, ok bool) {
 	return v.run.clone(value), ok
 }
 
-// Trigger returns the payload with which the run was fired. The result "ok" is false for a run that no trigger fired.
+// Trigger returns the payload of the trigger that fired the run. The result "ok" is false if no trigger fired the run.
 func (v View) Trigger() (payload any, ok bool) {
 	if v.data != nil {
 		return v.data.Trigger, v.data.Fired
@@ -105,7 +105,7 @@ func (v View) Has(id string) bool {
 	return ok
 }
 
-// The method given returns the data of a node, for a View that was made from data.
+// The method given returns the data of a node. Only a View without a run has this data.
 func (v View) given(id string) NodeData {
 	n, ok := v.data.node(id)
 	if !ok && v.judge {
@@ -130,7 +130,7 @@ func (v View) Status(id string) Status {
 	return v.run.st.Status(r)
 }
 
-// Output returns the output of an ancestor, or nil if it has not completed.
+// Output returns the output of an ancestor, or nil if the ancestor has not completed.
 func (v View) Output(id string) any {
 	if v.data != nil {
 		n := v.given(id)
@@ -155,8 +155,8 @@ func (v View) Output(id string) any {
 	return v.run.clone(value)
 }
 
-// Err returns the error of an ancestor that failed, was aborted or was cancelled: a [*NodeError] or an [*UpstreamError]. For a map that
-// completed although some of its items failed, it returns a [*MapError].
+// Err returns the error of an ancestor that failed, was aborted or was cancelled: a [*NodeError] or an [*UpstreamError]. If the ancestor is a map
+// that completed although some of its items failed, Err returns a [*MapError].
 func (v View) Err(id string) error {
 	if v.data != nil {
 		v.data.asks.asksFor(id)
@@ -178,7 +178,7 @@ func (v View) Err(id string) error {
 }
 
 // Decision returns the signal that answered an ancestor (a gate or a waiting step): the signal's value, its sender and the sender's comment.
-// It returns nil if no signal answered the node, for example after the Timeout of a gate. [NodeResult] contains the same Decision.
+// Decision returns nil if no signal answered the ancestor, for example after a gate's Timeout. The ancestor's [NodeResult] has the same Decision.
 func (v View) Decision(id string) *Decision {
 	if v.data != nil {
 		return clonePtr(v.given(id).Decision)
@@ -199,13 +199,13 @@ func (v View) Decision(id string) *Decision {
 	return d
 }
 
-// Unread returns the error with which a condition, the test of a loop or a guard in Go fails if it reads the output of this ancestor, but asks for
-// neither the ancestor's status nor its error. For a failed node, Output returns nil. Without this error, the function could mistake this nil for an
-// output. The error matches [ErrUnreadFailure] and contains the node and its cause.
+// Unread returns the error for a condition, the test of a loop or a guard in Go that reads the output of the ancestor with this id, but asks for
+// neither the ancestor's status nor its error. For a failed node, Output returns nil. Without this error, the function could mistake the nil for an
+// output. The error matches [ErrUnreadFailure] and wraps the node's error.
 //
-// Unread returns nil if the node is not an ancestor, is superseded, failed under ContinueOnFail, or has neither failed nor been aborted or
-// cancelled. It also returns nil in every guard that is a text. If the text of an [Expression] names the output of a node, but neither the node's
-// status nor its error, the expression calls Unread for the node, even if the evaluation does not reach the output.
+// Unread returns nil if the node is not an ancestor, has not ended, completed, was skipped, is superseded, or failed under ContinueOnFail. In a guard
+// that is a text, Unread always returns nil. An [Expression] calls Unread for each node whose output its text names, unless the text also
+// names the node's status or error. The expression does so even if the evaluation does not reach the output.
 func (v View) Unread(id string) error {
 	if v.blind {
 		return nil
@@ -243,8 +243,8 @@ func (v View) unreadError(id string, err error) error {
 	return unreadError(id, err, true)
 }
 
-// The method unread returns the error for a function that has read the output of a failed node. The parameter "r" is the node of the function, or
-// everyNode for the test of a loop. The parameter "id" is the failed node.
+// The method unread returns the error for a function that has read the output of a failed node. The parameter "r" is the function's node, or
+// everyNode for the test of a loop. The parameter "id" names the failed node, and "err" is the error of the failed node.
 func (p *Plan) unread(r machine.Ref, id string, err error) error {
 	mayJoin := false
 	if r != everyNode {
@@ -268,22 +268,22 @@ type unreadFailure struct {
 	err  error
 }
 
-// Error returns the text, which has a shortened form of the node's error.
+// Error returns the text. The text contains the node's error in a shortened form.
 func (e *unreadFailure) Error() string { return e.text }
 
 // Unwrap returns ErrUnreadFailure and the error of the failed node.
 func (e *unreadFailure) Unwrap() []error { return []error{ErrUnreadFailure, e.err} }
 
-// The method asks records that a guard or a condition has asked for the status or the error of a node. The caller holds the run's
-// lock.
+// The method asks is called when the View's function has asked for the status or the error of node r. If the function is a guard or a condition and
+// the node has failed, asks records the node. The caller holds the run's lock.
 func (v View) asks(r machine.Ref) {
 	if v.judge && v.run.st.Bad(r) {
 		v.run.slipsOf(v.ref).ask(r)
 	}
 }
 
-// RunStatus returns the final status of the run, as computed from its nodes. It is meant for the end node, which runs after all other nodes; for
-// other nodes it returns [RunRunning].
+// RunStatus returns, in the end node, the final status of the run, computed from the run's nodes. The end node runs after all other nodes. In any
+// other node, RunStatus returns [RunRunning].
 func (v View) RunStatus() RunStatus {
 	if v.data != nil {
 		return v.data.RunStatus
@@ -297,11 +297,11 @@ func (v View) RunStatus() RunStatus {
 	return status
 }
 
-// ancestor returns the node with this id. It reports whether the View may show the node.
+// ancestor returns the node with this id, and reports whether the View may show the node.
 func (v View) ancestor(id string) (machine.Ref, bool) { return v.run.plan.sees(v.ref, id) }
 
-// sees returns the node with this id. It reports whether r may see the node. It takes constant time if the intervals of [machine.Net.IsAncestor]
-// decide.
+// The method sees returns the node with this id, and reports whether node r may see it. The search takes constant time if the intervals of
+// [machine.Net.IsAncestor] give the answer.
 func (p *Plan) sees(r machine.Ref, id string) (machine.Ref, bool) {
 	target, ok := p.find(id)
 	if !ok || target >= r {
@@ -313,7 +313,7 @@ func (p *Plan) sees(r machine.Ref, id string) (machine.Ref, bool) {
 	return noRef, false
 }
 
-// ask does what the method `ancestor` does. It also records an error if the View must not show the node.
+// The method ask does what the method `ancestor` does. In a guard or a condition, it also records an error if the View must not show the node.
 func (v View) ask(id string) (machine.Ref, bool) {
 	v.reads(readNode, id)
 	r, ok := v.ancestor(id)
@@ -329,10 +329,10 @@ func (v View) reads(kind, name string) {
 	}
 }
 
-// slips are the possible mistakes that a guard or a condition makes in its questions to the View during one evaluation. K identifies nodes.
+// slips records the possible mistakes of a guard or a condition in its calls to the View during one evaluation. A K identifies a node.
 type slips[K comparable] struct {
-	err   error // the error for the first question about something that the function must not see
-	seen  []K   // the failed nodes whose outputs the function read, in order
+	err   error // the error for the first node or input that the function asked for and must not see
+	seen  []K   // the failed nodes whose outputs the function read, in the order of the first reads
 	asked []K   // the failed nodes for whose status or error the function asked
 }
 
@@ -348,7 +348,7 @@ func (s *slips[K]) ask(k K) {
 	}
 }
 
-// The method unread returns the first failed node whose output was read without a question for its status or error.
+// The method unread returns the first failed node whose output the function read, but for whose status and error the function did not ask.
 func (s *slips[K]) unread() (k K, ok bool) {
 	for _, k := range s.seen {
 		if !slices.Contains(s.asked, k) {
@@ -358,7 +358,7 @@ func (s *slips[K]) unread() (k K, ok bool) {
 	return k, false
 }
 
-// slipsOf returns the slips of a node's running evaluation. The caller holds the run's lock.
+// slipsOf returns the slips of a node's current evaluation, and creates them if necessary. The caller holds the run's lock.
 func (r *Run) slipsOf(ref machine.Ref) *slips[machine.Ref] {
 	s := r.slips[ref]
 	if s == nil {
@@ -372,8 +372,8 @@ func (r *Run) slipsOf(ref machine.Ref) *slips[machine.Ref] {
 	return s
 }
 
-// noteSlip keeps the first error of a guard or a condition that asked for something it must not see. The code that has called the guard or
-// condition gets this error from the method `slip`.
+// noteSlip is called when a guard or a condition has asked for a node or an input that it must not see. It stores err, unless an earlier error is
+// stored. The caller of the guard or condition gets the stored error from the method `slip`.
 func (r *Run) noteSlip(ref machine.Ref, err error) {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -382,8 +382,8 @@ func (r *Run) noteSlip(ref machine.Ref, err error) {
 	}
 }
 
-// The method slip removes the slips of a node's evaluation. It returns their error joined with err, the error of the guard or
-// condition itself.
+// The method slip removes the slips of a node's evaluation. The parameter "err" is the error of the guard or condition itself, or nil. If the slips
+// contain a mistake, slip returns the error for this mistake joined with err. Otherwise it returns err.
 func (r *Run) slip(ref machine.Ref, err error) error {
 	if !r.slipped.Load() {
 		return err
@@ -412,8 +412,8 @@ func (r *Run) slip(ref machine.Ref, err error) error {
 	return joinSlip(s.err, err)
 }
 
-// notAncestor returns the error for a node that is not an ancestor of r. It lists the nearest ancestors. The error does not suggest another name for
-// a node that exists, since the author may have meant this node.
+// notAncestor returns the error for an id that does not name an ancestor of r. The error lists the nearest ancestors of r. If the id names a node of
+// the graph, the error suggests no other id, since the author may have meant this node.
 func (p *Plan) notAncestor(r machine.Ref, id string) error {
 	near := p.nearestAncestors(r)
 	if _, known := p.find(id); !known {
@@ -426,7 +426,7 @@ func (p *Plan) notAncestor(r machine.Ref, id string) error {
 	return fmt.Errorf("%w: %s: no edge leads from it to this node, directly or through others (%s)", ErrNotAncestor, quoteID(id), rest)
 }
 
-// nearestAncestors returns the names of a few ancestors of r, so that a mistake takes no more time in a large graph than in a small one.
+// nearestAncestors returns the names of at most 50 ancestors of r. The limit keeps the error of notAncestor cheap in a large graph.
 func (p *Plan) nearestAncestors(r machine.Ref) []string {
 	const most = 50
 	if r == everyNode || r == p.end {
@@ -450,28 +450,28 @@ func (p *Plan) nearestAncestors(r machine.Ref) []string {
 }
 
 // Param returns a parameter of the step as a T. It converts an integral number from JSON, such as 3.0, to an integer type. It converts a list
-// from JSON, or the output of a map, to a list with T's element type; no element may be null. The error matches [ErrType] if the value has
-// another type. It matches [ErrNoValue] if there is no value, and contains the reason: the node has no such parameter, nothing was delivered, or
-// the value is null. If there is no value because an early join did not wait for the node that would deliver it, the error matches [ErrTooEarly]
-// instead.
+// from JSON, or the output of a map, to a list with T's element type, unless an element is null. If Param cannot return the value as a T, the error
+// matches [ErrType]. If there is no value, the error matches [ErrNoValue] and contains the reason: the node has no such parameter, nothing was
+// delivered, or the value is null. If an early join did not wait for the node that would deliver the value, the error matches [ErrTooEarly] instead
+// of ErrNoValue.
 func Param[T any](s *Step, name string) (T, error) {
 	v, ok := s.Param(name)
 	return typed[T](v, ok, "parameter", name, func() error { return s.noParam(name) })
 }
 
-// Upstream returns the value that the edge from a node delivered, as a T. Errors are as for [Param].
+// Upstream returns, as a T, the value that the edge from the node with this id delivered. The errors are as for [Param].
 func Upstream[T any](s *Step, id string) (T, error) {
 	v, ok := s.Upstream(id)
 	return typed[T](v, ok, "upstream", id, func() error { return s.noUpstream(id) })
 }
 
-// Root returns a root input as a T. Errors are as for [Param].
+// Root returns a root input as a T. The errors are as for [Param], but never match [ErrTooEarly].
 func Root[T any](s *Step, name string) (T, error) {
 	v, ok := s.Root(name)
 	return typed[T](v, ok, "root input", name, func() error { return fmt.Errorf("%w: %s", ErrNoValue, s.noRoot(name)) })
 }
 
-// noParam returns an error with the reason why the step has no value for a parameter.
+// noParam returns an error that explains why the step has no value for a parameter.
 func (s *Step) noParam(name string) error {
 	if err := s.tooEarly("", name); err != nil {
 		return err
@@ -491,22 +491,22 @@ func (s *Step) noParam(name string) error {
 	return fmt.Errorf("%w: %s", ErrNoValue, text)
 }
 
-// The type early contains the edges that had not resolved when a node's early join started the node.
+// The type early describes an early join that started its node, and lists the edges for which the join did not wait.
 type early struct {
 	Join  string      `json:"join"`
 	Edges []earlyEdge `json:"edges"`
 }
 
-// earlyEdge describes an edge that had not resolved when the early join started the node: its source, the parameter to which it leads, and the
-// source's current status.
+// earlyEdge describes an edge for which an early join did not wait: the edge's source, the edge's parameter, and the current status of the
+// source.
 type earlyEdge struct {
 	From   string `json:"from"`
 	Param  string `json:"param,omitempty"`
 	Status Status `json:"status"`
 }
 
-// The method early returns the edges for which the node did not wait, or nil. An edge that would deliver nothing is included only while its
-// source has not ended.
+// The method early returns the edges for which the node's join did not wait, or nil if there are none. If an edge's source has ended by now, early
+// includes the edge only if the edge would deliver something.
 func (s *Step) early() *early {
 	r, ref, flags := s.run.home(s.ref, s.flags)
 	net := &r.plan.net
@@ -532,7 +532,7 @@ func (s *Step) early() *early {
 	return x
 }
 
-// tooEarly returns an error if an early join did not wait for the parameter, or for the input from the node "id". Otherwise it returns nil.
+// tooEarly returns an error if an early join did not wait for an edge to the parameter or from the node id. Otherwise it returns nil.
 func (s *Step) tooEarly(id, param string) error {
 	var x *early
 	if c := s.given(); c != nil {
@@ -560,14 +560,14 @@ func (p *Plan) noSuchParam(ref machine.Ref, name string, names []string) string 
 	return text
 }
 
-// paramNames lists the parameters that a node may have, in order.
+// paramNames returns the sorted names of the parameters that a node may have.
 func (r *Run) paramNames(ref machine.Ref) (names []string) {
 	r.eachParam(ref, func(name string) { names = append(names, name) })
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// undelivered returns, as text, which predecessors should deliver the parameter but have not completed, or have outputs without the edge's Key.
+// undelivered returns a text about the edges to a parameter. It names each source that has not completed, or whose output lacks the edge's Key.
 func (s *Step) undelivered(name string) string {
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	var b strings.Builder
@@ -594,8 +594,8 @@ func (s *Step) undelivered(name string) string {
 	return b.String()
 }
 
-// lackedKey returns, as text, the members of the source's output if none of them is the edge's Key. The result "ok" is false if the source did not
-// complete, if its output has the key, or if the edge waits for a failure.
+// lackedKey returns a text if the output of an edge's source lacks the edge's Key. The text names the Key and lists the members of the output. The
+// result "ok" is false if the source has not completed, if its output has the Key, or if the edge waits for a failure.
 func (r *Run) lackedKey(e planEdge) (text string, ok bool) {
 	r.st.Lock()
 	status := r.st.Status(e.From)
@@ -610,7 +610,7 @@ func (r *Run) lackedKey(e planEdge) (text string, ok bool) {
 	return " has no " + quoteID(e.Key) + instead(e.Key, memberNames(output, e.Key)), true
 }
 
-// noUpstream returns an error with the reason why no edge from a node has delivered a value.
+// noUpstream returns an error that explains why no edge from the node id has delivered a value.
 func (s *Step) noUpstream(id string) error {
 	if err := s.tooEarly(id, ""); err != nil {
 		return err
@@ -618,7 +618,7 @@ func (s *Step) noUpstream(id string) error {
 	return fmt.Errorf("%w: %s", ErrNoValue, s.emptyEdge(id))
 }
 
-// emptyEdge returns why no edge from a node delivered a value: there is no such edge, or it resolved in time and delivered nothing.
+// emptyEdge explains why no edge from the node id delivered a value: no such edge exists, or the edge resolved in time, but delivered nothing.
 func (s *Step) emptyEdge(id string) string {
 	if c := s.given(); c != nil {
 		return "the call has no value from it" + instead(id, slices.Sorted(maps.Keys(c.Upstream)))
@@ -650,7 +650,7 @@ func (s *Step) emptyEdge(id string) string {
 	return "no edge from it leads to this node" + instead(id, slices.Compact(sources))
 }
 
-// noRoot returns why there is no root input with this name.
+// noRoot returns a text that explains why there is no root input with this name.
 func (s *Step) noRoot(name string) string {
 	if c := s.given(); c != nil {
 		return "the call has no such input" + instead(name, slices.Sorted(maps.Keys(c.Root)))

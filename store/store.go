@@ -18,9 +18,8 @@ import (
 // A run belongs to the holder of its lease. Every write carries the lease. A store returns [ErrFenced] if the lease has expired or is not the
 // newest. Otherwise it answers with an [Applied] or returns another error. After an error other than ErrFenced, the write may or may not have
 // happened, so the engine repeats the write until the lease runs out, and the store must recognise a repeated write. The engine does not repeat the
-// first write after Acquire, nor a write that has returned [ErrUnknownRun], [ErrReadinessOverflow], [ErrRejected] or [ErrUnusable]. A store may
-// return ErrRejected and ErrUnusable only if the same write can never succeed: ErrRejected if the data is at fault, ErrUnusable if the store is at
-// fault.
+// first write after Acquire, nor a write that has returned [ErrUnknownRun], [ErrReadinessOverflow], [ErrRejected] or [ErrUnusable]. If the same
+// write can never succeed, a store returns ErrRejected if the fault is in the data, and ErrUnusable if it is in the store.
 //
 // The methods may be called from several goroutines. Slices and raw messages in arguments belong to the store after the call.
 type Store interface {
@@ -36,7 +35,7 @@ type Store interface {
 	// one, Stale if it is lower, and Conflict if it is higher. The store also changes nothing in the following cases, and gives the answer in
 	// parentheses:
 	//
-	//   - An attempt in Completed is below the last recorded attempt of its node (Stale), is above it (Conflict), or its end was stored before (Conflict).
+	//   - An attempt in Completed is below its node's last recorded attempt (Stale), or above it (Conflict), or its end is stored already (Conflict).
 	//   - An attempt in Started is not above the last recorded attempt of its node (Stale), or is above it by more than one (Conflict).
 	//   - Started or Nodes names a node that is stored as terminal (Conflict).
 	//   - The run has ended, Reopen is not set, and the commit does more than refuse requests (Conflict).

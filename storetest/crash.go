@@ -281,9 +281,9 @@ func checkEffects(path string) error {
 	return nil
 }
 
-// Torn returns a store with a defect. If a commit ends attempts and has at least two records, the store splits it: a first commit has the changes of
-// other nodes, and a second commit has the ends of the attempts. A test must notice the state that a process leaves if it is killed between these
-// two commits.
+// Torn returns a store with a defect. If a commit ends attempts and has at least two records, the store splits it: the first part has the changes of
+// other nodes, and the second part has the ends of the attempts. A test must notice the state that a process leaves if the process is killed between
+// the two parts.
 func Torn(s store.Store) store.Store { return &torn{Store: s} }
 
 type torn struct {

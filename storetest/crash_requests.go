@@ -32,7 +32,7 @@ const (
 	askedIdle  = 3
 	cancelID   = "run"                  // the id and the comment of the request that cancels the run
 	askedToken = "answer"               // the token under which all steps of the chain wait
-	askedLife  = 100 * time.Millisecond // how long a process serves at least; the time doubles each time a process has answered no request
+	askedLife  = 100 * time.Millisecond // how long a process serves at least; doubles after each process that answered no request
 )
 
 // askedGraph returns a graph with steps that run until they are cancelled, and a chain of steps that wait for an answer under the same token. If a

@@ -10,19 +10,19 @@ import (
 
 // Fault describes the failure of one call of a store. The zero value is a call without a failure.
 type Fault struct {
-	// Latency is a delay before the call. If the context ends meanwhile, the call returns the context's error.
+	// Latency is a delay before the call. If the context ends during the delay, the call has no effect and returns the context's error.
 	Latency time.Duration
 	// If Before is set, the call has no effect and returns ErrInjected.
 	Before bool
-	// If After is set, the call takes effect, but returns ErrInjected, as if the answer was lost.
+	// If After is set and the call succeeds, it takes effect but returns ErrInjected, as if its answer was lost.
 	After bool
 }
 
-// ErrInjected is returned by a call that fails because of a Fault.
+// ErrInjected is the error of a call that fails because of Before or After.
 var ErrInjected = errors.New("injected fault")
 
-// WithFaults returns a store whose calls can fail. The store calls the function "next" with the name of a method before each call of the method. The
-// result says whether and how this call fails. The caller's goroutine calls "next".
+// WithFaults returns a store that calls s, and whose calls can fail. Before each call, the caller's goroutine calls the function "next" with the
+// name of the method. The Fault that "next" returns says whether and how this call fails.
 func WithFaults(s store.Store, next func(method string) Fault) store.Store { return &faulty{s, next} }
 
 type faulty struct {
@@ -30,7 +30,7 @@ type faulty struct {
 	next  func(method string) Fault
 }
 
-// The function `do` makes a call with its fault.
+// The method `do` gets a Fault from the function "next", and makes the call with this Fault.
 func (f *faulty) do(ctx context.Context, method string, call func() error) error {
 	fault := f.next(method)
 	if fault.Latency > 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunFollow tests a reader that has its own store value, like a reader in another process. The reader follows a run that is performed in two parts,
-// one after the other, and must see each event once. The parameter "check" must be kahntest.CheckEvents.
+// RunFollow performs a run in two parts. Meanwhile a reader follows the run, and must see each event once. The reader has its own store value, like
+// a reader in another process. The parameter "check" must be kahntest.CheckEvents.
 func RunFollow(t *testing.T, performing store.Admin, reading store.EventStore, check func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "A"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"A"}}, kahn.Node{ID: "B", After: []string{"gate"}})
 	n, err := kahn.Prepare(g, kahn.RunID("r"))

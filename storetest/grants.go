@@ -89,7 +89,8 @@ func grantsTaken(ctx context.Context, s store.GrantStore) error {
 	return nil
 }
 
-// grantsLast: a holder that does not ask again in time loses its slots to holders that ask, and then gets only free slots.
+// grantsLast: if a holder does not ask again before its lease expires, other holders can take its slots. If it asks again later, it gets only free
+// slots.
 func grantsLast(ctx context.Context, s store.GrantStore) error {
 	if err := errors.Join(held(ctx, s, "at first", "dies", ttl, slots(0, 3), 3), held(ctx, s, "at first", "lives", ttl, slots(0, 1), 1), held(ctx, s, "while the leases last", "heir", ttl, slots(0, 3), 0),
 		held(ctx, s, "for the last time", "dies", short, slots(3, 3), 3)); err != nil {
@@ -99,7 +100,7 @@ func grantsLast(ctx context.Context, s store.GrantStore) error {
 	return errors.Join(held(ctx, s, "after the lease", "heir", ttl, slots(0, 2), 2), held(ctx, s, "whose lease has run out", "dies", ttl, slots(3, 3), 1), held(ctx, s, "whose lease lasts", "lives", ttl, slots(1, 1), 1))
 }
 
-// grantsRenewed: a holder that asks again in time keeps its slots for any length of time.
+// grantsRenewed: a holder that asks again before its lease expires keeps its slots.
 func grantsRenewed(ctx context.Context, s store.GrantStore) error {
 	if err := held(ctx, s, "at first", "a", short, slots(0, 4), 4); err != nil {
 		return err
@@ -111,10 +112,10 @@ func grantsRenewed(ctx context.Context, s store.GrantStore) error {
 	return held(ctx, s, "while the second lease lasts", "b", ttl, slots(0, 4), 0)
 }
 
-// grantsWanted: a holder with many slots sees that another holder wants some. The other holder gets slots when the first holder gives them
-// back.
+// grantsWanted: a holder with many slots learns from Granted.Fair that another holder wants slots. The other holder gets slots when the first
+// holder gives slots back.
 func grantsWanted(ctx context.Context, s store.GrantStore) (err error) {
-	// If partsOf fails after a second or more, it is repeated, because the store may no longer count what a holder wanted so long ago.
+	// If partsOf fails after a second or more, it is repeated with another limit: the store may no longer count what a holder wanted a second ago.
 	for i := range 10 {
 		begun := time.Now()
 		if err = partsOf(ctx, s, fmt.Sprint("limit ", i)); err == nil || time.Since(begun) < time.Second {
@@ -146,7 +147,7 @@ func partsOf(ctx context.Context, s store.GrantStore, limit string) error {
 	return nil
 }
 
-// grantsNamed: an answer lists the other holders, with what they have requested.
+// grantsNamed: an answer lists the other holders, each with the slots that it has, the slots that it wants, and its runs.
 func grantsNamed(ctx context.Context, s store.GrantStore) error {
 	first, second := slots(0, 3), slots(0, 2)
 	first.Runs, second.Runs = []string{"run-7", "rún 'x' \x01"}, nil
@@ -179,7 +180,7 @@ func grantsApart(ctx context.Context, s store.GrantStore) error {
 		}
 	}
 	for i, name := range names {
-		want := min(1, max(0, 3-i)) // three slots are free
+		want := min(1, max(0, 3-i)) // the limit has three slots
 		if err := held(ctx, s, "of another holder", name, ttl, store.GrantRequest{Limit: "holders", Most: 3, Want: 1}, want); err != nil {
 			return err
 		}
@@ -234,7 +235,7 @@ func grantTokens(ctx context.Context, s store.GrantStore) error {
 	if b.Next < 59*time.Minute || b.Next > time.Hour {
 		return fmt.Errorf("the next token comes in an hour, not in %v", b.Next)
 	}
-	time.Sleep(short + 20*time.Millisecond) // the leases expire, but the taken tokens do not come back
+	time.Sleep(short + 20*time.Millisecond) // the lease of a expires, but the tokens that a took do not come back
 	r.Back, r.Tokens = 1, 0
 	if _, err = ask(ctx, s, "b", ttl, r); err != nil {
 		return err
@@ -256,7 +257,7 @@ func grantTokens(ctx context.Context, s store.GrantStore) error {
 	return err
 }
 
-// grantsCompete: concurrent calls get exactly as many slots as there are.
+// grantsCompete: concurrent calls together get all slots of a limit, and no more.
 func grantsCompete(ctx context.Context, s store.GrantStore) error {
 	for round := range 12 {
 		r := store.GrantRequest{Limit: fmt.Sprint("limit ", round), Most: 1 + round%5, Want: 1 + round%2}
@@ -271,7 +272,7 @@ func grantsCompete(ctx context.Context, s store.GrantStore) error {
 	return nil
 }
 
-// tokensCompete: concurrent calls get exactly as many tokens as there are.
+// tokensCompete: concurrent calls together get all tokens of a rate, and no more.
 func tokensCompete(ctx context.Context, s store.GrantStore) error {
 	for round := range 12 {
 		r := store.GrantRequest{Limit: fmt.Sprint("rate ", round), Every: time.Hour, Burst: 2 + round%5, Tokens: 1 + round%2}
@@ -299,7 +300,7 @@ func sum(parts []part) (total int, err error) {
 	return total, err
 }
 
-// grantsRefused: if one request of a call is invalid, no request of the call changes anything.
+// grantsRefused: if a call or one of its requests is invalid, the call changes nothing.
 func grantsRefused(ctx context.Context, s store.GrantStore) error {
 	good := slots(0, 4)
 	for _, bad := range []store.GrantRequest{

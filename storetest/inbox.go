@@ -19,8 +19,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunInbox tests what [store.Inbox] promises beyond [store.Store]. Like [Run] it runs each check as a subtest. If the store is a
-// [store.Admin], RunInbox also tests the requests of runs that are listed, replaced and removed.
+// RunInbox tests what [store.Inbox] promises beyond [store.Store]. Like [Run] it runs each check as a subtest. If the store is a [store.Admin],
+// RunInbox also lists, prunes, imports and replaces runs that have requests.
 func RunInbox(t *testing.T, open func(t *testing.T) store.Inbox) {
 	runAll(t, inboxChecks, open)
 }
@@ -30,7 +30,7 @@ func CheckInbox(ctx context.Context, open func() store.Inbox) []error {
 	return findAll(ctx, inboxChecks, open)
 }
 
-// inboxChecks get new and empty stores.
+// Each check in inboxChecks gets a new and empty store.
 var inboxChecks = []check[store.Inbox]{
 	{"requests are stored", requestsStored},
 	{"requests are loaded in pages", requestPages},
@@ -60,7 +60,7 @@ var inboxChecks = []check[store.Inbox]{
 	{"redrives for a run of kahn", engineRedriveRequests},
 }
 
-// aSignal returns a request whose parts depend on the number.
+// aSignal returns a request for a signal. Its parts depend on the number.
 func aSignal(number int) store.Request {
 	return store.Request{
 		ID: fmt.Sprint("request ", number), Kind: store.KindSignal, Node: fmt.Sprint("gate ", number), Value: json.RawMessage(fmt.Sprintf(`{"n": %d}`, number)),
@@ -91,7 +91,8 @@ func asked(ctx context.Context, s store.Inbox, run string, signals int) (store.L
 	return lease, err
 }
 
-// The function `answering` returns a commit with answers. Each argument is the number of an applied request, or "number: why it was refused".
+// The function `answering` returns a commit with answers. The argument "2" says that request 2 is applied, and "2: why" says that request 2 is
+// refused for the reason "why".
 func answering(sequence uint64, answers ...string) store.Commit {
 	c := store.Commit{Sequence: sequence}
 	for _, a := range answers {
@@ -104,7 +105,7 @@ func answering(sequence uint64, answers ...string) store.Commit {
 	return c
 }
 
-// expectRequests compares the requests of a run with a text for each: "1 applied", "2 refused: why", "3 waiting".
+// expectRequests returns an error unless a run has the wanted requests, each written as "1 applied", "2 refused: why" or "3 waiting".
 func expectRequests(ctx context.Context, s store.Inbox, run string, want ...string) error {
 	list, err := s.LoadRequests(ctx, run, 0, store.MaxPage)
 	if err != nil {
@@ -472,7 +473,7 @@ func requestsCompeting(ctx context.Context, s store.Inbox) error {
 // patience is how long a check waits for something that should happen at once.
 const patience = 5 * time.Second
 
-// An ear receives the ids of the runs for which a store calls a watcher.
+// An ear receives the ids of runs: its method `tell` is a watcher that a store calls with these ids.
 type ear chan string
 
 func (e ear) tell(run string) {
@@ -505,8 +506,8 @@ func requestsTold(ctx context.Context, s store.Inbox) error {
 	if err := errors.Join(postTo(ctx, s, "other", aSignal(1)), all.heard("all, of another run", "other"), postTo(ctx, s, "r", aSignal(1)), one.heard("a watcher", "r")); err != nil {
 		return err
 	}
-	// The function `later` adds a watcher, and returns an error unless the store calls this watcher for run r. Earlier calls of other watchers have
-	// then arrived, too.
+	// The function `later` adds a watcher, and returns an error unless the store calls this watcher for run r. When this call arrives, earlier calls
+	// of other watchers have arrived, too.
 	later := func() error {
 		late := make(ear, 100)
 		stop := s.WatchRequests("r", late.tell)
@@ -581,8 +582,8 @@ func requestsPruned(ctx context.Context, s store.Inbox) error {
 	return nil
 }
 
-// engineRequests posts two requests for a run while no process performs it, one of them for an unknown gate. It posts a third request while a process
-// performs the run.
+// engineRequests posts two requests for a run that no process performs; the second request names an unknown gate. Then a process performs the run,
+// and engineRequests posts a third request.
 func engineRequests(ctx context.Context, s store.Inbox) error {
 	g := (&kahn.Graph{Name: "asked"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"a"}},
 		kahn.Node{ID: "late", Kind: kahn.KindGate, After: []string{"gate"}}, kahn.Node{ID: "b", After: []string{"late"}})

@@ -10,7 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// dueNow returns an error unless Load and List both say that the run is due. If want is false, both must say that it is not due.
+// dueNow returns an error if the run is due but "want" is false, or if it is not due but "want" is true. It looks at the WakeAt that Load returns.
+// If the store is a [store.Admin], it also looks at the WakeAt that List returns.
 func dueNow(ctx context.Context, s store.Inbox, run string, want bool) error {
 	r, err := s.Load(ctx, run)
 	if err != nil {
@@ -46,7 +47,7 @@ func requestsDue(ctx context.Context, s store.Inbox) error {
 		what    string
 		wakeAt  time.Time
 		answers []string
-		posted  int // the number of the request that is posted afterwards
+		posted  int // the number of the request that is posted after the commit; 0 if there is none
 		due     bool
 	}{
 		{"without an answer", time.Time{}, nil, 0, true},
@@ -75,7 +76,7 @@ func requestsDue(ctx context.Context, s store.Inbox) error {
 	return nil
 }
 
-// requestsServed asks a QueueStore for runs that are due.
+// requestsServed: the method Due of a QueueStore returns a run while one of its requests waits, unless the run is leased.
 func requestsServed(ctx context.Context, s store.Inbox) error {
 	queues, ok := s.(store.QueueStore)
 	if !ok {

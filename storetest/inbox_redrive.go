@@ -31,8 +31,8 @@ func over(ctx context.Context, s store.Inbox, run string) (store.Lease, error) {
 	return lease, err
 }
 
-// dueToServe returns how many runs are due in the queue without a workflow and in the queue "another", and how many runs the queue without a
-// workflow has. Both numbers are -1 if the store is not a QueueStore.
+// dueToServe returns two numbers. The number "runs" counts the due runs in the queue without a workflow and in the queue "another". The number
+// "queued" counts all runs in the queue without a workflow. Both are -1 if the store is not a QueueStore.
 func dueToServe(ctx context.Context, s store.Inbox) (runs, queued int, err error) {
 	queues, ok := s.(store.QueueStore)
 	if !ok {

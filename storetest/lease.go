@@ -22,7 +22,8 @@ func leaseExpires(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// leaseRead checks a store that is a [store.LeaseReader].
+// leaseRead: a [store.LeaseReader] returns the owner and the end of a lease. If the lease was released or has expired, it returns no owner and the
+// zero time.
 func leaseRead(ctx context.Context, s store.Store) error {
 	leases, ok := s.(store.LeaseReader)
 	if !ok {

@@ -17,17 +17,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Lives performs random graphs over stores, and interrupts each run many times. A life of a run is its execution by one process: it ends when the
-// process stops or dies, and the next process continues the run. After each write of a run, or after a sample of the writes if there are many, a
-// process crashes. Processes also crash after each write of a redriven run, and after some writes of continued runs. There are also runs
-// whose store sometimes fails. In another kind of run, answers for nodes at any depth arrive between lives and during them. A life of such a run ends
-// by itself, by a shutdown or by a kill, and no node may ask again for an acknowledged answer. All runs named so far must have the same outcome as a
-// run without a store. The last kind of run is signalled, left, shut down and stopped at any time, so its outcome is not known. Each life must end in
-// time with the status that is stored, and the events of all lives of a run must form one stream.
+// Lives performs random graphs over stores, and interrupts each run many times. A life of a run is its execution by one process. If the process
+// stops or dies before the run has ended, the next process continues the run in a new life. In the first kind of run, a process dies after each
+// write, or after a sample of the writes if there are many. In the second kind, several processes die, each after a random write. In the third
+// kind, calls of the store fail at random. In the fourth kind, a process dies after each write of a redrive, or after a sample. In the fifth kind,
+// answers for nodes at any depth arrive between lives and during them. A life of this kind ends by itself, by a leave, by a shutdown or by a kill,
+// and no node may ask again for an acknowledged answer. A run of these kinds must have the same outcome as a run without interruption. A run of the
+// last kind is signalled, left, shut down and stopped at any time, so its outcome is not known. Each of its lives must end in time with the stored
+// status, and the events of all its lives must form one stream.
 //
 // The seed of the first graph is "first", and each further seed is one higher; a failure names its seed. The function "open" returns a new and
-// empty store each time. It is called in bubbles of testing/synctest, so the store must use the clock of the process, time.Now, and not the
-// clock of a server. The parameter "check" must be kahntest.CheckEvents, which checks the events of every life.
+// empty store each time. Lives calls it in bubbles of testing/synctest, so the store must use time.Now, not the clock of a server. The parameter
+// "check" must be kahntest.CheckEvents.
 func Lives(t *testing.T, first uint64, graphs int, open func(t *testing.T) store.Store, check func(*kahn.Graph, *kahn.Result, []kahn.Event) error) {
 	for _, kind := range []struct {
 		name    string
@@ -53,7 +54,7 @@ func Lives(t *testing.T, first uint64, graphs int, open func(t *testing.T) store
 	}
 }
 
-// trial is a random graph whose nodes have the same outcomes whatever interrupts them.
+// trial is a random graph with steps. The steps give each node the same outcome, however the run is interrupted.
 type trial struct {
 	name   string
 	random *rand.Rand
@@ -64,15 +65,15 @@ type trial struct {
 	check  func(*kahn.Graph, *kahn.Result, []kahn.Event) error
 
 	mu        sync.Mutex
-	steps     map[string]conduct // the conduct of each step, by the ids of nodes
+	steps     map[string]conduct // the conduct of each step, by the id of its node
 	expands   bool               // the steps of some nodes return graphs
 	expanded  map[string]bool    // the nodes whose steps return graphs
-	mended    bool               // steps no longer fail in every attempt
+	mended    bool               // steps that failed in every attempt now succeed
 	completed map[string]int     // how often each node has completed in this life, by path
 }
 
-// The method `life` performs the graph over the store s, as a new process does, and answers the nodes that wait. The parameter "more" has the options
-// of a redrive. The store "inner" is for reading what s has stored.
+// The method `life` performs the graph over the store s, as a new process does, and answers the nodes that wait. The parameter "more" has the
+// options of a redrive. The store "inner" is s without faults: the method reads from it what is stored.
 func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*kahn.Result, error) {
 	res, err := r.part(t, s, inner, len(more) > 0, more...)
 	for res != nil && err == nil && res.Status == kahn.RunSuspended && !res.Left {
@@ -145,7 +146,7 @@ func (r *trial) after(t *testing.T, commits []store.Commit) store.Store {
 	return s
 }
 
-// goOn continues the run after the given commits, and returns the commits of the new life.
+// goOn continues the run after the given commits, compares its outcome, and returns the commits of the new life.
 func (r *trial) goOn(t *testing.T, commits []store.Commit) []store.Commit {
 	s := &recorder{Store: r.after(t, commits)}
 	res, err := r.life(t, s, s)
@@ -166,7 +167,7 @@ func (r *trial) everyWrite(t *testing.T) {
 	}
 }
 
-// cuts returns the numbers of the writes after which a run is continued: all numbers, or a sample if there are many.
+// cuts returns after how many writes a process dies: all numbers from 0 to writes-1, or a sample if there are many.
 func (r *trial) cuts(writes int) (list []int) {
 	const most = 24
 	step := 1 + writes/most
@@ -205,7 +206,7 @@ func (r *trial) faults(t *testing.T) {
 		res, err := r.life(t, store, inner)
 		time.Sleep(time.Minute) // a lease that was not released expires
 		if errors.Is(err, kahn.ErrFinished) {
-			// The end was written, but its acknowledgement was lost. So a new process reads the outcome from the store.
+			// A former life wrote the end of the run, but its acknowledgement was lost. So the test reads the outcome from the store.
 			stored, err := inner.Load(t.Context(), "r")
 			if err != nil {
 				t.Errorf("%s: the run has ended and cannot be loaded: %v", r.name, err)
@@ -230,7 +231,7 @@ func (r *trial) compare(t *testing.T, res *kahn.Result) {
 	}
 }
 
-// The method `nodes` compares the outcomes of the nodes, also inside composites.
+// The method `nodes` compares the outcomes of all nodes, including the nodes inside composites.
 func (r *trial) nodes(t *testing.T, res, want *kahn.Result, prefix string) {
 	for node := range want.Nodes() {
 		id, _, _ := strings.Cut(node.ID, "[")
@@ -240,7 +241,7 @@ func (r *trial) nodes(t *testing.T, res, want *kahn.Result, prefix string) {
 			t.Errorf("%s: %s%s is %v %v %v, expected %v %v %v", r.name, prefix, node.ID, got.Status, got.Output, got.Cause, node.Status, node.Output, node.Cause)
 		}
 		switch {
-		case got.Sub == nil && r.expanded[id]: // only the life in which the node ended knew the node's graph
+		case got.Sub == nil && r.expanded[id]: // the node ended in an earlier life, and only that life knew the node's graph
 		case (got.Sub == nil) != (node.Sub == nil):
 			t.Errorf("%s: what is inside of %s%s: %v, expected %v", r.name, prefix, node.ID, got.Sub, node.Sub)
 		case got.Sub != nil:

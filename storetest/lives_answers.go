@@ -77,8 +77,9 @@ func (s *dyingInbox) Load(ctx context.Context, run string) (*store.Run, error) {
 }
 
 // The method `answered` performs the graph in many lives, and answers nodes at any depth by signals and by requests. Answers come between lives and
-// during them, also while the step of an expanded node is called again to return its graph. A life ends by itself, or the run is left or shut down,
-// or the process dies. No node asks again for an acknowledged answer, and the run has the same outcome as without a store.
+// during them. An answer may come while a step is called again in a new life, to return the graph of its node. A life ends by itself, by a leave,
+// by a shutdown or by the death of the process. No node may ask again for an acknowledged answer, and the run must have the same outcome as without
+// a store.
 func (r *trial) answered(t *testing.T) {
 	inner := r.open(t)
 	inbox, _ := inner.(store.Inbox)
@@ -116,7 +117,7 @@ func (r *trial) answered(t *testing.T) {
 			t.Fatalf("%s: %v", said(), err)
 		}
 		for range r.random.IntN(4) {
-			pause := time.Duration(r.random.IntN(20+5*life)) * time.Millisecond // the pauses grow, so that the last lives are long enough
+			pause := time.Duration(r.random.IntN(20+5*life)) * time.Millisecond // the pauses grow, so that late lives are long enough to end the run
 			did("%v", pause)
 			time.Sleep(pause)
 			names := slices.Clone(waiting)
@@ -191,7 +192,7 @@ func (r *trial) answered(t *testing.T) {
 	}
 }
 
-// decision returns the answer for a node, which is always the same.
+// decision returns the answer for a node. The answer is the same in every life.
 func (r *trial) decision(path string) kahn.Decision {
 	return kahn.Decision{Value: "answer to " + path, ID: path}
 }
@@ -208,8 +209,8 @@ func (r *trial) post(t *testing.T, inbox store.Inbox, path string) bool {
 	return err == nil
 }
 
-// The method `unanswered` returns the paths of the nodes that wait according to the store. If one of them waits although its answer was acknowledged,
-// the store has lost the answer, and unanswered fails the test.
+// The method `unanswered` returns the paths of the nodes that wait according to the store. If a node waits although its answer was acknowledged,
+// the answer was lost, and the method fails the test.
 func (r *trial) unanswered(t *testing.T, s store.Store, answers map[string]bool, said func() string) []string {
 	snapshot, err := kahn.ReadSnapshot(t.Context(), s, "r")
 	if err != nil {

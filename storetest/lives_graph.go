@@ -14,7 +14,7 @@ import (
 
 // conduct says what the step of a node does. The step does the same in every life, so the outcome does not depend on where lives end.
 type conduct struct {
-	fails bool // the step fails in every attempt
+	fails bool // the step fails in every attempt; the step of a map fails only for the first item
 	flaky bool // the step fails in the first attempt
 	waits bool // the step waits for a signal, which becomes part of its output
 }
@@ -30,7 +30,7 @@ func newTrial(seed uint64, expands bool) *trial {
 	return r
 }
 
-// The method `graph` makes a graph of n nodes, with composites down to the given depth.
+// The method `graph` makes a graph of n nodes, with composites nested up to the given depth.
 func (r *trial) graph(n, depth int, name string) *kahn.Graph {
 	g := new(kahn.Graph)
 	for i := range n {

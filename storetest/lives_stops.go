@@ -13,7 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The method `stops` performs a run in life after life until the run has ended. At random it signals, leaves, shuts down or stops the run.
+// The method `stops` performs a run in life after life until the run has ended. At random it signals the run, cancels nodes, and leaves, shuts down
+// or stops the run.
 func (r *trial) stops(t *testing.T) {
 	s := r.open(t)
 	var mu sync.Mutex
@@ -63,8 +64,8 @@ func (r *trial) stops(t *testing.T) {
 	}
 }
 
-// The method `act` signals and cancels nodes of a run. Then it ends the life; it ends the last life by stopping the run. It returns a description of
-// each action.
+// The method `act` signals and cancels nodes of a run. Then it leaves the run or shuts the Runner down; in the last life, it cancels or aborts the
+// run instead. It returns a description of each action.
 func (r *trial) act(rn *kahn.Runner, run *kahn.Run, last bool) (acts []string) {
 	did := func(what string, args ...any) { acts = append(acts, fmt.Sprintf(what, args...)) }
 	for range r.random.IntN(8) {
@@ -78,7 +79,7 @@ func (r *trial) act(rn *kahn.Runner, run *kahn.Run, last bool) (acts []string) {
 		} else if r.random.IntN(6) == 0 {
 			id := fmt.Sprint("n", r.random.IntN(5))
 			did("cancel %s", id)
-			_ = run.CancelNode(id) // the node may have ended, or not exist
+			_ = run.CancelNode(id) // the node may have ended, or may not exist
 		}
 	}
 	switch kind := r.random.IntN(3); {

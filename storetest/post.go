@@ -11,9 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunPost tests a process that posts requests through its own store value, while another process performs the run. The run begins with a loop
-// over a gate. RunPost posts an answer to the gate in each iteration, and cancels the run after the loop. It logs how long it takes until a request
-// has its effect.
+// RunPost posts requests through one store value while a run is performed through another store value, as in two processes. The run begins with a
+// loop over a gate. RunPost posts an answer to the gate in each iteration, and cancels the run after the loop. It logs the average and the longest
+// time from a request to its effect.
 func RunPost(t *testing.T, performing, posting store.Inbox) {
 	const rounds = 20
 	g := new(kahn.Graph).Add(
@@ -71,9 +71,10 @@ func RunPost(t *testing.T, performing, posting store.Inbox) {
 	t.Logf("from a request to its effect: %v on average, %v at most", sum/(rounds+1), slowest)
 }
 
-// RunPostTx tests a store that posts requests in the program's own transactions. The function `place` inserts an answer and posts the
-// request in one transaction. If the request is refused, `place` rolls the transaction back and returns the error. If the argument `fails` is
-// not nil, `place` rolls the transaction back and returns this error. The function `answers` returns how many answers there are.
+// RunPostTx tests a store that posts requests in the program's own transactions. In one transaction, the function `place` inserts an answer into a
+// table of the program and posts the request. If the store refuses the request, `place` rolls the transaction back and returns the error. If the
+// argument `fails` is not nil, `place` rolls the transaction back and returns `fails`. The function `answers` returns the number of answers in the
+// table.
 func RunPostTx(t *testing.T, s store.Inbox, place func(run string, q store.Request, fails error) (posted bool, err error), answers func() int) {
 	told := make(ear, 100)
 	defer s.WatchRequests("r", told.tell)()
@@ -113,7 +114,7 @@ func RunPostTx(t *testing.T, s store.Inbox, place func(run string, q store.Reque
 	}
 }
 
-// expectCause does what expectError does, but if want is nil it expects no error.
+// expectCause does what expectError does, except that it expects no error if want is nil.
 func expectCause(err, want error) error {
 	if err == nil && want == nil {
 		return nil

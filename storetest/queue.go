@@ -35,7 +35,7 @@ var queueChecks = []check[store.QueueStore]{
 }
 
 // The constant `short` is the duration of leases, announcements and rates in checks that wait until this duration has passed. A check must succeed
-// even if a slow machine needs longer than this for the rest of the check.
+// even if its other calls take longer than this on a slow machine.
 const short = 100 * time.Millisecond
 
 var oneQueue, otherQueue = store.Queue{Workflow: "w1", Plan: "p1"}, store.Queue{Workflow: "w1", Plan: "p2"}
@@ -65,7 +65,7 @@ func insertAll(ctx context.Context, s store.Admin, runs ...*store.Run) error {
 // The function `past` returns the time d ago, in whole seconds.
 func past(d time.Duration) time.Time { return time.Now().Add(-d).UTC().Truncate(time.Second) }
 
-// expectDue compares the ids of a page with the expected ones.
+// expectDue returns an error unless a page has the wanted runs in the wanted order.
 func expectDue(what string, page store.DuePage, err error, want ...string) error {
 	var got []string
 	for _, r := range page.Runs {
@@ -102,7 +102,7 @@ func dueRuns(ctx context.Context, s store.QueueStore) error {
 	for what, row := range map[string]struct {
 		q    store.DueQuery
 		want []string
-		next time.Duration // the least time until the next run is due; -1 if there is none
+		next time.Duration // the least time until the next run is due; 0 if more runs are due now; store.Never if no run becomes due
 	}{
 		"one queue":             {store.DueQuery{Queues: []store.Queue{oneQueue}}, []string{"created", "a-woken", "b-woken", "crashed", "not-before"}, 50 * time.Minute},
 		"two queues, one twice": {store.DueQuery{Queues: []store.Queue{otherQueue, oneQueue, otherQueue}}, []string{"of another plan", "created", "a-woken", "b-woken", "crashed", "not-before"}, 50 * time.Minute},
@@ -276,8 +276,8 @@ func liveQueues(ctx context.Context, s store.QueueStore) (live []string, served 
 	return live, served, err
 }
 
-// announced: an announcement replaces the former one of the same process, and ends when its TTL has passed. Queues reports the time of that end
-// as Served.
+// announced: an announcement replaces the former announcement of the same process, and ends when its TTL has passed. For a queue that no process
+// serves any longer, Queues returns as Served when the last announcement ended.
 func announced(ctx context.Context, s store.QueueStore) error {
 	third := store.Queue{Workflow: "w1", Plan: "p3"}
 	for i, q := range []store.Queue{oneQueue, otherQueue, third} {
@@ -322,7 +322,7 @@ func announced(ctx context.Context, s store.QueueStore) error {
 	return errors.Join(err, same("the unclaimable queues", len(stranded), 3))
 }
 
-// ownersInUse: if two processes announce the same owner, the store refuses the second process until the first process is gone.
+// ownersInUse: if two processes announce the same owner, the store refuses the second process until the announcement of the first has ended.
 func ownersInUse(ctx context.Context, s store.QueueStore) error {
 	if err := insertAll(ctx, s, queued("a", oneQueue, machine.RunSuspended, past(time.Hour), time.Time{}), queued("b", otherQueue, machine.RunSuspended, past(time.Hour), time.Time{})); err != nil {
 		return err

@@ -41,7 +41,7 @@ func redrive() store.Commit {
 	}
 }
 
-// The check `redriven` expects that a redrive resets the nodes in its list, and does not change any other node.
+// The check `redriven` expects that a redrive resets the nodes in its field Reset, and no other node.
 func redriven(ctx context.Context, s store.Store) error {
 	lease, err := ended(ctx, s)
 	if err != nil {
@@ -118,7 +118,7 @@ func redriveWhole(ctx context.Context, s store.Store) error {
 	if err := expect("the redrive", got, err, store.AppliedNow); err != nil {
 		return err
 	}
-	return unchanged(ctx, s, func() error { // the run has continued, so its nodes can be reset only by another redrive
+	return unchanged(ctx, s, func() error { // only a commit with Reopen can reset nodes
 		got, err := s.Commit(ctx, lease, store.Commit{Sequence: 6, Reset: []string{"a"}})
 		return expect("a reset without a redrive", got, err, store.Conflict)
 	})
@@ -152,8 +152,8 @@ func engineRedrives(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// The method `redrives` starts a redrive after the run has ended. The steps no longer fail. For each write of the redrive, the method also continues
-// the run in a store in which this write is the last one.
+// The method `redrives` redrives a run that has ended. In the redrive, steps that failed in every attempt succeed. After each write of the redrive,
+// or after a sample of the writes, the method then lets the process die and continues the run.
 func (r *trial) redrives(t *testing.T) {
 	old := r.goOn(t, nil)
 	ended := r.want

@@ -57,7 +57,7 @@ func schedules(ctx context.Context, s store.ScheduleStore) error {
 	if err := errors.Join(err, same("the schedules of a new store", len(list), 0)); err != nil {
 		return err
 	}
-	// The clock of the store may differ only a little from the clock of the machine.
+	// The clock of the store may differ from the clock of this machine by at most a minute.
 	if d := now.Sub(before); d < -time.Minute || d > time.Minute {
 		return fmt.Errorf("the clock of the store without schedules is %v, and not near %v", now, before)
 	}

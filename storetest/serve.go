@@ -13,14 +13,14 @@ import (
 )
 
 // RunServe lets two processes serve the runs of one database. The function "open" opens a store for each process. RunServe checks that each run is
-// performed once, and that a run with a long wait does not keep other runs from beginning.
+// performed once, and that other runs can begin while a run waits for a long time.
 func RunServe(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	t.Run("each run once", func(t *testing.T) { serveOnce(t, open) })
 	t.Run("runs that rest", func(t *testing.T) { serveRests(t, open) })
 }
 
-// serveRests starts two processes, each of which may perform one run at a time. All runs pause in loops, sleep and back off at the same time. If
-// a pausing run still counted as the one run of its process, no other run could begin in that process during the pause.
+// serveRests starts two processes, each of which may perform one run at a time. Each run pauses three times: between the iterations of a loop, in a
+// sleep, and before a retry. A pausing run must not count as the one run of its process, so another run can begin in that process.
 func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	const runs, pause = 8, 1500 * time.Millisecond
 	var mu sync.Mutex
@@ -105,14 +105,14 @@ func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	}
 	want := map[string]int{}
 	for i := range runs {
-		want[fmt.Sprint("rest", i)] = 6 // two iterations, two entries of the sleep, and two attempts
+		want[fmt.Sprint("rest", i)] = 6 // two calls each: for the iterations, for the sleep, and for the attempts
 	}
 	if err := same("the calls of each run", begun, want); err != nil {
 		t.Error(err)
 	}
 }
 
-// serveOnce has two processes perform each run once.
+// serveOnce checks that two processes together perform each run once.
 func serveOnce(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	const runs = 60
 	var mu sync.Mutex

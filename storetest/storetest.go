@@ -31,7 +31,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	runAll(t, checks, open)
 }
 
-// Check does what [Run] does, but needs no test: it returns the failures, each with the name of its check.
+// Check does what [Run] does, but needs no testing.T: it returns the failures, each with the name of its check.
 func Check(ctx context.Context, open func() store.Store) []error {
 	return findAll(ctx, checks, open)
 }
@@ -164,7 +164,7 @@ func completed(ctx context.Context, s store.Store) (store.Lease, error) {
 	return lease, expect("the completion of a", got, err, store.AppliedNow)
 }
 
-// The function `unchanged` calls f, and returns an error if f changes the stored run.
+// The function `unchanged` calls f, and returns an error if f returns an error or changes the stored run.
 func unchanged(ctx context.Context, s store.Store, f func() error) error {
 	before, err := s.Load(ctx, "r")
 	if err != nil {
@@ -187,7 +187,7 @@ func unchanged(ctx context.Context, s store.Store, f func() error) error {
 func normal(r *store.Run) store.Run {
 	n := *r
 	n.Record, n.WakeAt = compact(r.Record), r.WakeAt.UTC()
-	n.Inputs, n.Created, n.Ended = compact(r.Inputs), time.Time{}, time.Time{} // the times are left out here; other checks compare them
+	n.Inputs, n.Created, n.Ended = compact(r.Inputs), time.Time{}, time.Time{} // other checks compare these times
 	n.Nodes = map[string]store.Node{}
 	for id, node := range r.Nodes {
 		node.Columns = normalData(node.Columns)
@@ -349,7 +349,7 @@ func duplicateCommit(ctx context.Context, s store.Store) error {
 	})
 }
 
-// manyNodes: one commit may have ends and starts of several nodes.
+// manyNodes: one commit may end and start attempts of several nodes.
 func manyNodes(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {
@@ -386,7 +386,7 @@ func manyNodes(ctx context.Context, s store.Store) error {
 		expectNode(ctx, s, "r", "e", store.Node{Columns: data("ready"), State: store.State{Queued: true, Resolved: 1, Required: 1}}))
 }
 
-// wholeOrNothing: a commit of several nodes changes nothing if its last node is refused.
+// wholeOrNothing: if the store refuses one attempt in a commit, the commit changes no node.
 func wholeOrNothing(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {

@@ -33,7 +33,7 @@ type TenantStore interface {
 // Tenants describes a test in which processes compete for the runs of several tenants, see [RunTenants].
 type Tenants struct {
 	Runs int
-	// Command makes a process that calls [ServeTenants] for the folder.
+	// Command returns the command for a process that calls [ServeTenants] with the folder.
 	Command func(dir string) *exec.Cmd
 	// Open opens the store of the folder for this process.
 	Open func(t *testing.T, dir string) TenantStore
@@ -58,8 +58,8 @@ const (
 	tenantFightEnds = 10 * time.Minute
 )
 
-// tenantGraph returns a graph with three kinds of steps of a tenant: a single step, the items of a map, and the steps of a sub-graph. Some are
-// in the group db.
+// tenantGraph returns a graph with single steps, the items of a map, and the steps of a sub-graph. A step belongs to the tenant, to the group db,
+// to both, or to neither.
 func tenantGraph() *kahn.Graph {
 	inside := (&kahn.Graph{Groups: []kahn.Group{{Name: "db"}}, Inputs: []kahn.Input{{Name: "tenant"}}}).Add(
 		kahn.Node{ID: "write", Groups: []string{"db"}}, kahn.Node{ID: "index", Groups: []string{"db"}, KeyFrom: "tenant", After: []string{"write"}})
@@ -71,7 +71,7 @@ func tenantGraph() *kahn.Graph {
 }
 
 // ServeTenants is the main function of a process that [RunTenants] has started: it serves the runs until it is killed. If "alone" is set, the
-// process does not share its bounds with other processes, which RunTenants must notice.
+// process does not share its bounds with other processes. Then RunTenants must notice that the processes together exceed the bounds.
 func ServeTenants(ctx context.Context, dir string, db TenantStore, alone bool) (err error) {
 	log, err := os.OpenFile(filepath.Join(dir, "steps"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -111,10 +111,10 @@ func ServeTenants(ctx context.Context, dir string, db TenantStore, alone bool) (
 	return rn.Serve(ctx, service)
 }
 
-// RunTenants lets three to five processes serve the runs of four tenants. It kills processes, stops others for longer than their leases, and
-// calls the functions in Faults. The bounds of tenants, of a group, of all steps and of the runs of each tenant must hold for all processes
-// together. A step of a stopped process no longer counts once the leases of the process may have ended. All runs must complete. The
-// function "alone" makes processes that share no bounds; these must exceed the bounds, which shows that the check can fail.
+// RunTenants lets three to five processes serve the runs of four tenants. It kills processes, stops others for longer than their leases, and calls
+// the functions in Faults. Four bounds must hold for all processes together: on the steps of each tenant, on the steps of the group, on all steps,
+// and on the runs of each tenant. A step of a stopped process no longer counts once the leases of the process may have ended. All runs must
+// complete. The function "alone" makes processes that share no bounds. These must exceed the bounds, which shows that the check can fail.
 func RunTenants(t *testing.T, f Tenants, alone func(dir string) *exec.Cmd) {
 	f.fight(t, t.TempDir(), false)
 	f.Command, f.Faults, f.Full, f.Runs = alone, nil, nil, min(f.Runs, 60)
@@ -281,8 +281,8 @@ func openRuns(counts []store.Count) (open int) {
 	return open
 }
 
-// A tenantChange says that a step begins or ceases to count, and at which time. The field "by" is 1 if the step begins to count, and -1 if it ceases
-// to count.
+// A tenantChange is the time at which a step begins or ceases to count. The field "by" is 1 if the step begins to count, and -1 if it ceases to
+// count.
 type tenantChange struct {
 	at     time.Time
 	by     int
@@ -339,7 +339,7 @@ func (w *tenantWorld) judge(log string) (steps int, excesses []string) {
 		if c := a.at.Compare(b.at); c != 0 {
 			return c
 		}
-		return a.by - b.by // of the changes at one time, the ends of steps come first
+		return a.by - b.by // at equal times, ends come before begins
 	})
 	now, runs := map[string]int{}, map[string]int{}
 	check := func(c tenantChange, bound string, most int) {
@@ -362,9 +362,9 @@ func (w *tenantWorld) judge(log string) (steps int, excesses []string) {
 	return steps, excesses
 }
 
-// The method `counts` returns the time until which a step counts. A step that ran when its process was stopped counts until the process may have lost
-// its slots. A step that began while its process was stopped, or shortly afterwards, does not count, because its process may have been stopped just
-// before the call of the step.
+// The method `counts` returns when a step ceases to count. If a step was running when its process was stopped, it counts until the process may have
+// lost its slots. If a step began during a stop or shortly afterwards, it does not count: the process may have been stopped just before it called
+// the step, and may have lost its slots since.
 func (w *tenantWorld) counts(process int, began, ended time.Time) time.Time {
 	for _, p := range w.pauses[process] {
 		switch lost := p[0].Add(tenantRenewed); {

@@ -43,7 +43,7 @@ func keyed(id, key string, priority int, due time.Duration) *store.Run {
 	return r
 }
 
-// keysStored: the key and the priority of a run are in lists, in pages of due runs, and in loaded runs; a commit can change them.
+// keysStored: Create, AcquireTurn, List and Load return the key and the priority of a run, and a commit can change both.
 func keysStored(ctx context.Context, s store.TurnStore) error {
 	spec := store.Spec{Workflow: oneQueue.Workflow, Plan: oneQueue.Plan, Key: "acmé", Priority: -7}
 	stored, _, err := s.Create(ctx, store.NewRun{ID: "r", Spec: spec})
@@ -94,8 +94,8 @@ func keysStored(ctx context.Context, s store.TurnStore) error {
 	return nil
 }
 
-// turnsOfPage: the first run of each key comes before the second run of any key. Within a key, runs with higher priorities come first, and
-// then runs that have been due for longer.
+// turnsOfPage: the first run of each key comes before the second run of any key. Within a key, runs with higher priorities come first. At equal
+// priority, runs that have been due for longer come first.
 func turnsOfPage(ctx context.Context, s store.TurnStore) error {
 	var many []string
 	for i := range 200 {
@@ -188,7 +188,8 @@ func turnsOfRuns(ctx context.Context, s store.TurnStore) error {
 	return same("the order in which runs were taken", got, []string{"b0", "a0", "n0", "b1", "a1", "n1", "b2", "late", "a2", "n2", "b3", "a3"})
 }
 
-// turnsOfMany: a page of many keys may end early, and then says that more runs are due. The omitted runs are on later pages.
+// turnsOfMany: a page of many keys may have fewer runs than its limit, although more runs are due. Its Next is then 0, and the other runs are on
+// later pages.
 func turnsOfMany(ctx context.Context, s store.TurnStore) error {
 	want := map[string]bool{}
 	for k := range 12 {
@@ -225,7 +226,7 @@ func turnsOfMany(ctx context.Context, s store.TurnStore) error {
 	return nil
 }
 
-// redrivesOfFullKey: redrives that wait behind a full key do not hide the redrives of other keys, even if they fill a page.
+// redrivesOfFullKey: Due returns the redrives of other keys even if the redrives of a full key alone would fill a page.
 func redrivesOfFullKey(ctx context.Context, s store.TurnStore) error {
 	inbox, ok := s.(store.Inbox)
 	if !ok {
@@ -246,8 +247,8 @@ func redrivesOfFullKey(ctx context.Context, s store.TurnStore) error {
 	return expectDue("the redrive of a key that is not full", page, err, "b")
 }
 
-// keyFull: a key has at most as many leased runs as allowed. Another run can be acquired once one of these leases was released or has expired, or
-// once one of these runs has ended.
+// keyFull: at most Turn.Most runs of a key are leased at once. Another run can be acquired when one of these leases was released or has expired, or
+// when one of these runs has ended.
 func keyFull(ctx context.Context, s store.TurnStore) error {
 	for i := range 5 {
 		if err := insertAll(ctx, s, keyed(fmt.Sprint("a", i), "a", 0, time.Hour), keyed(fmt.Sprint("n", i), "", 0, time.Hour)); err != nil {
@@ -312,7 +313,7 @@ func keyFull(ctx context.Context, s store.TurnStore) error {
 	return expectError("a renewal by the lease before the owner took the run again", s.Renew(ctx, second, ttl), store.ErrFenced)
 }
 
-// keyCompetes: of concurrent calls, exactly as many succeed as the key may have leased runs.
+// keyCompetes: if more than Turn.Most calls acquire runs of a key at once, exactly Turn.Most calls succeed.
 func keyCompetes(ctx context.Context, s store.TurnStore) error {
 	const rounds, n = 12, 6
 	for round := range rounds {

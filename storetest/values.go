@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// checkedValues: a [store.ValueChecker] accepts each value that a commit accepts, and does not change the value. Several goroutines may call
+// checkedValues: a [store.ValueChecker] accepts exactly the values that a commit accepts, and does not change a value. Several goroutines may call
 // CheckValue at once. For a rejected value, CheckValue returns an error that matches ErrRejected.
 func checkedValues(ctx context.Context, s store.Store) error {
 	checker, ok := s.(store.ValueChecker)

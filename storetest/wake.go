@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// wakeTime: each applied commit replaces WakeAt, even if its own WakeAt is zero, and a commit that is not applied leaves WakeAt unchanged. A store
-// refuses a time that JSON cannot express.
+// wakeTime: each applied commit replaces WakeAt, even if its own WakeAt is zero. A commit that is not applied leaves WakeAt unchanged. A store
+// refuses a time in the year 0 or 10,000.
 func wakeTime(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {

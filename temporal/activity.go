@@ -16,13 +16,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// task is the input of the activity. A task with a short call has Of in place of Plan; its JSON is a shortTask, and its workflow can read remarks and
-// short results.
+// task is the input of the activity. The task of a short call has Of instead of Plan, and its JSON is a shortTask. The workflow of a short call can
+// read remarks and short results.
 type task struct {
 	Plan      planID          `json:"plan"`
 	Of        string          `json:"-"`              // the plan, see planID.short
 	Run       string          `json:"-"`              // for a short call: the id of the run; "" if it equals the run id of the workflow's execution
-	Execution string          `json:"-"`              // the end of the run id of the workflow's execution, if Run is left out
+	Execution string          `json:"-"`              // for a short call without Run: the end of the run id of the workflow's execution
 	Path      string          `json:"path"`           // of the node
 	Call      json.RawMessage `json:"call,omitempty"` // the call without its Config, which comes from the plan; a long call is replaced by a reference
 	// Remarks says that the workflow can read remarks in the result, see the type remarked.
@@ -42,7 +42,7 @@ const (
 
 const (
 	handOver  = 100 * time.Millisecond // the time until Temporal gives an attempt of a stopped worker to another worker
-	stopGrace = 4 * time.Second        // the time until an attempt is handed back although its step ignores the end of its context
+	stopGrace = 4 * time.Second        // how long a stopped worker waits for a step that ignores the end of its context
 	stopRoom  = time.Second            // the time after stopGrace in which a stopped worker sends its results to Temporal
 )
 
@@ -108,9 +108,9 @@ func functionOf(n kahn.Node, undoes bool) (config any, do kahn.StepFunc) {
 	return n.Config, func(ctx context.Context, s *kahn.Step) (any, error) { return nil, n.Compensate(ctx, s) }
 }
 
-// attend reports to Temporal, once in each interval of Options.Heartbeat, that the attempt is running. The first report comes one Heartbeat after the
-// start, so a short attempt costs no request. If Temporal answers that the attempt is to stop, the SDK ends the context of the activity. If the
-// worker stops, attend waits until the attempt must be left, and then calls the function "leave".
+// attend reports to Temporal, once in each interval of Options.Heartbeat, that the attempt is running. The first report comes one Heartbeat after
+// the start, so a short attempt costs no request. If Temporal answers that the attempt is to stop, the SDK ends the context of the activity. When
+// the worker stops, attend waits for h.stopAfter, and then calls the function "leave". If h.stopAfter is negative, attend never calls it.
 func (h *host) attend(ctx, given context.Context, p *pulse, leave func()) {
 	ticker := time.NewTicker(h.Heartbeat)
 	defer ticker.Stop()
@@ -139,8 +139,8 @@ func (h *host) attend(ctx, given context.Context, p *pulse, leave func()) {
 	}
 }
 
-// isCutShort reports whether the attempt of a worker that stops has to be performed again. If the reply is a wait, a skip, a panic or a
-// Goexit, it is a result of the attempt, and isCutShort returns false.
+// isCutShort reports whether the attempt must be performed again, because its worker stops. If the reply is a wait, a skip, a panic or a Goexit, it
+// is a result of the attempt, and isCutShort returns false.
 func (h *host) isCutShort(path string, reply kahn.Reply) bool {
 	_, data, _ := h.write(path, reply, remarked{})
 	form, err := formOf(data)
@@ -206,7 +206,7 @@ func unlessRetryable(err error) error {
 	return err
 }
 
-// The method `answer` returns the result of the activity.
+// The method `answer` returns the reply as the result of the activity, or as an error if the step failed.
 func (h *host) answer(t task, reply kahn.Reply, beside remarked) (json.RawMessage, error) {
 	reply, data, result := h.write(t.Path, reply, beside)
 	form, err := formOf(data)
@@ -261,8 +261,8 @@ func (h *host) fits(path, what string, data json.RawMessage) error {
 	return fmt.Errorf("kahn/temporal: node %q: the %s is %d bytes of JSON, and the worker takes %d: see Options.Blobs and Options.MaxBytes", path, what, len(data), h.MaxBytes)
 }
 
-// unlessBlobs makes an error permanent. It does not change an error of the BlobStore itself: after such an error the node is retried, if its Retry
-// allows it.
+// unlessBlobs makes an error permanent, unless the BlobStore has failed. After a failure of the BlobStore the node is retried, if its Retry allows
+// it. A missing blob is permanent, too.
 func unlessBlobs(err error) error {
 	if errors.Is(err, errBlobs) && !errors.Is(err, store.ErrNoBlob) {
 		return err
@@ -275,7 +275,7 @@ const (
 	maxSummary = 200     // the most bytes in a summary; Temporal takes 400
 )
 
-// If a text is longer than the given number of bytes, shorten cuts it there, and adds an ellipsis.
+// shorten returns a text. If it is longer than the given number of bytes, shorten cuts it there, and adds an ellipsis.
 func shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -305,7 +305,7 @@ const (
 	endedOther   ending = "by error" // the error is Temporal's
 )
 
-// outcomeOf returns the outcome of an activity with the given result.
+// outcomeOf returns the outcome of an activity with the given result and error.
 func outcomeOf(data json.RawMessage, err error) outcome {
 	var failure *sdk.ApplicationError
 	var timeout *sdk.TimeoutError
@@ -334,7 +334,7 @@ func outcomeOf(data json.RawMessage, err error) outcome {
 // The method `lost` reports whether the attempt has no result because its worker is gone or does not have the plan.
 func (o outcome) lost() bool { return o.Ended == endedStopped || o.Ended == endedSilent }
 
-// replyOf returns the Reply to the call of an attempt, and what its step reported.
+// replyOf returns the Reply to the call of an attempt, and the remarks and details of its step.
 func (t texts) replyOf(o outcome) (reply kahn.Reply, told remarked) {
 	switch o.Ended {
 	case endedRefused, endedStopped:

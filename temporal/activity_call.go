@@ -18,8 +18,8 @@ import (
 )
 
 // A short call leaves out what its worker can compute from the plan, from the activity, and from other members of the call. The history keeps each
-// call, so short calls make it much shorter. The input of the workflow says whether the calls of a run are short, since a worker of a former version
-// cannot read them. Such a worker hands a short task back, as if it did not have the plan.
+// call, so short calls make the history much shorter. A worker of an earlier version cannot read short calls: it hands a short task back, as if it
+// did not have the plan. So the input of the workflow says whether the calls of a run are short.
 
 // shortPrint is the length of the hash that names the plan in a short task.
 const shortPrint = 12
@@ -93,8 +93,8 @@ func (n foreseen) predecessors() []string {
 	return list
 }
 
-// The method `given` computes a call's parameters from the plan and from the call's root inputs, upstream values, item and index. Usually these are all parameters of the
-// call. The exceptions are a parameter that merges several values, and the value of a port: they are missing here.
+// The method `given` computes a call's parameters from the plan and from the call's root inputs, upstream values, item and index. Usually the
+// result equals the parameters of the call. It can differ if a parameter merges several values or gets the value of a port.
 func (n foreseen) given(c *kahn.Call) map[string]any {
 	m := map[string]any{}
 	if len(n.edges) == 0 {
@@ -112,8 +112,9 @@ func (n foreseen) given(c *kahn.Call) map[string]any {
 	return m
 }
 
-// shorten returns the short form of a call that Temporal gets at the given time. The result "values" has the values of all predecessors, in order, if
-// each has delivered one; the short call then lacks them. shorten returns false if the method `fill` cannot make the same call from the short one.
+// shorten returns the short form of a call that Temporal gets at the given time. If each predecessor has delivered a value, the result "values" has
+// these values in order, and the short call leaves them out. If the method `fill` cannot restore the call from its short form, shorten returns the
+// call itself and false.
 func (f *foresight) shorten(c kahn.Call, now time.Time) (short kahn.Call, values []any, ok bool) {
 	n, _ := f.at(c.Path)
 	short = c
@@ -164,7 +165,7 @@ func (f *foresight) shorten(c kahn.Call, now time.Time) (short kahn.Call, values
 	return c, nil, false
 }
 
-// missingIn returns the wanted values that are not in a map.
+// missingIn returns the wanted values that the map "have" lacks, or has with another value.
 func missingIn(have, wanted map[string]any) map[string]any {
 	var missing map[string]any
 	for name, value := range wanted {
@@ -329,13 +330,14 @@ func (c call) task(id planID, run, in string) task {
 // If a short task does not contain the id of its run, it contains the last executionBytes characters of the run id of the workflow's execution.
 const executionBytes = 6
 
-// isOfAnother reports whether a task belongs to another execution of the workflow than the activity. This is so if an operator has reset the workflow
-// while the attempt was in flight. The worker then cannot know the id of the run.
+// isOfAnother reports whether the execution of the workflow that made the task is not the execution of the activity. This happens if an operator
+// resets the workflow while the attempt is in flight. The worker then cannot know the id of the run.
 func (t task) isOfAnother(execution string) bool {
 	return t.Run == "" && !strings.HasSuffix(execution, t.Execution)
 }
 
-// shortTask is a task with a short call as JSON: a list, so that histories do not repeat the names of its members. The last elements may be left out.
+// shortTask is the JSON of a task with a short call. It is a list, so that histories do not repeat the names of members. The last elements may be
+// left out.
 type shortTask []json.RawMessage
 
 // moreOfTask is the last element of a shortTask.

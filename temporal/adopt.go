@@ -31,15 +31,15 @@ type adopting struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// adoptedName is the member of the memo with the present planID of an adopted run. The plan in the member "kahn" stays the plan with which the run
+// adoptedName names the member of the memo that has the present planID of an adopted run. The member "kahn" keeps the planID with which the run
 // began.
 const adoptedName = "kahn.adopted"
 
-// Adopt moves a running run to the Plan of its Workflow, see [Attach], although the run began with another version of the plan. The rules are the
-// rules of kahn.Adopt: completed nodes that are unchanged keep their results, and kahn.AdoptPreview lists these nodes for a Snapshot of the run.
-// Adopt returns when the run has accepted the plan. Then no further attempt begins, and when the running attempts have ended, the run continues as a
-// new execution with the plan. So a running attempt is not repeated, unless its node has changed. If the run ends or is stopped before that, it
-// keeps its former plan. The worker that performs the run needs the former plan; the next worker needs only the new plan.
+// Adopt moves a running run to the Plan of its Workflow, see [Attach], although the run began with another version of the plan. The rules of
+// kahn.Adopt apply: completed nodes that are unchanged keep their results, and kahn.AdoptPreview lists these nodes for a Snapshot of the run. Adopt
+// returns when the run has accepted the plan. From then on, no further attempt begins. When the running attempts have ended, the run continues with
+// the new plan in a new execution. So a running attempt is not repeated, unless its node has changed. If the run ends or is stopped before it
+// continues, it keeps its former plan. The worker that performs the run needs the former plan; the next worker needs only the new plan.
 //
 // If Adopt returns an error, the run has not changed and its history has no further event. The error matches [kahn.ErrFinished] if the run has ended,
 // is being stopped or undoes nodes, [kahn.ErrGraphChanged] if the plan belongs to another workflow, [kahn.ErrMissingInput] if the plan needs inputs

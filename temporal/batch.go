@@ -13,18 +13,19 @@ import (
 // The signals between a run and a child workflow that performs a batch of its attempts.
 const (
 	endedSignal = "kahn.Ended" // sent to the run, with a report
-	stopSignal  = "kahn.Stop"  // sent to the child, with the indexes of the attempts that are to stop
+	stopSignal  = "kahn.Stop"  // sent to the child, with the indexes of the attempts that it must stop
 )
 
 const (
 	maxBatch   = 100 // attempts in a batch
-	minBatch   = 4   // the least number of attempts in a batch; fewer attempts are performed as activities, since the history is then shorter
+	minBatch   = 4   // the fewest attempts in a batch; activities perform fewer attempts, since this makes the history shorter
 	linger     = 250 * time.Millisecond
 	fewBeside  = 10      // n attempts wait for more to join their batch only while more than n*fewBeside attempts are running
 	batchBytes = 1 << 20 // the most bytes of the calls in a batch, and of the outcomes in a report; a longer call or outcome is sent alone
 )
 
-// batch is the input of a child workflow, which performs attempts for a run. The run decides when the attempts begin and what follows.
+// batch is the input of a child workflow that performs attempts for a run. The run decides when to begin the attempts, and what follows from their
+// outcomes.
 type batch struct {
 	Number int    `json:"number"` // the batch's number among the batches of an execution of the run
 	Plan   planID `json:"plan"`
@@ -37,7 +38,7 @@ type call struct {
 	Path     string          `json:"path"`
 	Call     json.RawMessage `json:"call"`
 	Short    bool            `json:"short,omitempty"`
-	Deadline time.Time       `json:"deadline,omitzero"` // the deadline of the attempt; an outcome before the deadline is also reported before it
+	Deadline time.Time       `json:"deadline,omitzero"` // the attempt's deadline; the child reports an earlier outcome before it
 	Details  details         `json:"details,omitempty"`
 	typed
 }
@@ -54,14 +55,14 @@ type placed struct {
 	outcome
 }
 
-// The type batches has the attempts of a run that child workflows perform.
+// The type batches has the child workflows that perform batches for a run.
 type batches struct {
 	most   int             // the most attempts in a batch; 0 until it is known, negative if the run makes no batches
-	large  map[string]bool // whether a map is large, by the path of the map; isLarge sets it
+	large  map[string]bool // whether a map is large, by the path of the map; isLarge sets the entries
 	count  int
 	active []*child
 
-	lingering, lingered bool // lingering: attempts wait for more to join their batch; lingered: they have waited
+	lingering, lingered bool // lingering: attempts wait for more to join their batch; lingered: the wait is over
 }
 
 // child is a child workflow that performs a batch.
@@ -76,9 +77,9 @@ type child struct {
 // without batches.
 const batchesVersion = "kahn.Batch"
 
-// lingers reports whether the attempts in x.begun wait a moment longer, so that more join their batch. They wait only once, and only if they do not
-// fill a batch, all of them may be performed in a batch, and many more attempts are running. Whenever a running attempt ends, another one may begin;
-// without the wait each new attempt would be a batch of its own.
+// lingers reports whether the attempts in x.begun must wait a moment, so that more attempts join their batch. They wait once. They do not wait if
+// they fill a batch, if one of them may not be part of a batch, or if too few attempts are running. When a running attempt ends, a new attempt may
+// begin; without the wait, each new attempt would be performed alone.
 func (x *interpreter) lingers() bool {
 	b, n := &x.batches, len(x.begun)
 	if b.lingered || n >= b.most || n*fewBeside >= len(x.calls) || slices.ContainsFunc(x.begun, func(a *attempt) bool { return !x.joins(a) }) {
@@ -96,7 +97,7 @@ func (x *interpreter) joins(a *attempt) bool {
 	return x.workflowOf(a.step) == nil && x.isOfLargeMap(a.step.Path())
 }
 
-// isOfLargeMap reports whether a path leads into a large map, see Settings.MapChildren.
+// isOfLargeMap reports whether a path leads into a large map, see Settings.MapChildren. It returns false if the run makes no batches.
 func (x *interpreter) isOfLargeMap(path string) bool {
 	above := x.in.Settings.MapChildren
 	if above == 0 {
@@ -136,7 +137,7 @@ func (x *interpreter) isLarge(path string, above int) bool {
 	return large
 }
 
-// performBatch begins the child workflow for attempts.
+// performBatch begins a child workflow that performs the given attempts.
 func (x *interpreter) performBatch(attempts []*attempt) {
 	b := &child{number: x.batches.count, attempts: attempts}
 	x.batches.count++
@@ -203,12 +204,12 @@ func (x *interpreter) take(b *child, r report) {
 	}
 }
 
-// conclude handles the last report of a child workflow. If the child ended without an outcome for some attempts, for example because it was
-// terminated, the worker of these attempts counts as lost.
+// conclude handles the last report of a child workflow. If an attempt has no outcome, for example because the child was terminated,
+// the worker of the attempt counts as lost.
 func (x *interpreter) conclude(b *child, last report, err error) {
 	x.take(b, last)
 	x.batches.active = slices.DeleteFunc(x.batches.active, func(other *child) bool { return other == b })
-	for _, a := range slices.Backward(b.attempts) { // in reverse order, since x.ended puts each attempt in front of the attempts that wait
+	for _, a := range slices.Backward(b.attempts) { // in reverse order, since x.ended puts each attempt at the front of x.begun
 		if a != nil {
 			x.ended(a, outcome{Ended: endedSilent, Error: fmt.Sprintf("kahn/temporal: the child workflow of the attempt has ended: %v", err)})
 		}

@@ -7,12 +7,12 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// A child workflow delays the report of an outcome, so that several outcomes share a report. The delay is shorter for an outcome to which the run
-// reacts at once.
+// A child workflow delays the report of an outcome, so that one report carries several outcomes. The delay is shorter if the run reacts to the
+// outcome at once.
 const (
 	afterStop    = 100 * time.Millisecond // the delay for an attempt that was asked to stop
 	afterFailure = time.Second
-	afterSuccess = time.Second // at least; the delay grows to 1/partOfAge of the child's age, so that the reports of a long batch become rare
+	afterSuccess = time.Second // the minimum; the delay grows to 1/partOfAge of the child's age, so that a long batch sends few reports
 	partOfAge    = 4
 )
 
@@ -29,14 +29,14 @@ type performer struct {
 	asked   map[int]bool // the indexes of attempts that were asked to stop
 	running int          // how many attempts are running
 	telling int          // how many reports are being sent
-	ended   []placed     // outcomes that were not reported to the run yet
+	ended   []placed     // the outcomes that the child has not yet reported to the run
 	size    int          // the size of ended, in bytes
 	due     time.Time    // the time of the next report
 	timer   workflow.CancelFunc
 }
 
-// The method `batch` is the workflow that performs a batch. It returns when all attempts have ended. Its result has the outcomes that no report has
-// delivered to the run.
+// The method `batch` is the workflow that performs a batch. It returns when all attempts have ended. Its result has the outcomes that
+// the run has not received in a report.
 func (h *host) batch(root workflow.Context, in batch) (report, error) {
 	b := &performer{host: h, in: in, began: workflow.Now(root), wait: workflow.NewSelector(root), calls: make([]workflow.CancelFunc, len(in.Calls)), asked: map[int]bool{}}
 	b.ctx, _ = workflow.NewDisconnectedContext(root)
@@ -100,7 +100,7 @@ func (b *performer) keep(p placed, failed bool) {
 	b.plan(b.patience(p.Place, failed))
 }
 
-// patience returns how long an outcome may be held back.
+// patience returns how long the report of an outcome may be delayed.
 func (b *performer) patience(place int, failed bool) time.Duration {
 	if b.asked[place] {
 		return afterStop
@@ -115,8 +115,8 @@ func (b *performer) patience(place int, failed bool) time.Duration {
 	return wait
 }
 
-// The method `plan` sets the timer of the next report to the given time from now, unless the timer fires earlier. It sets no timer if there are no
-// outcomes to report, or if no attempt is running: the result then has the outcomes.
+// The method `plan` sets the timer of the next report, so that it fires after the given time at the latest. It sets no timer if there are no outcomes
+// to report. It also sets no timer if no attempt is running, since the workflow then returns the outcomes as its result.
 func (b *performer) plan(after time.Duration) {
 	due := workflow.Now(b.ctx).Add(after)
 	if b.running == 0 || len(b.ended) == 0 || b.timer != nil && !due.Before(b.due) {
@@ -135,7 +135,7 @@ func (b *performer) plan(after time.Duration) {
 	})
 }
 
-// The method `tell` reports the outcomes so far. If the report does not reach the run, its outcomes are in the next report, or in the result.
+// The method `tell` reports the outcomes so far. If the report does not reach the run, the next report or the result has these outcomes.
 func (b *performer) tell() {
 	if len(b.ended) == 0 {
 		return

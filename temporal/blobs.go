@@ -20,7 +20,7 @@ import (
 const (
 	// inlineBytes is the length of JSON above which a value, a call, a reply or a packed snapshot is stored as a blob.
 	inlineBytes = 32 << 10
-	// cacheBytes is the most bytes of blobs that a worker keeps in memory.
+	// cacheBytes is the most bytes of blobs that a cache keeps in memory.
 	cacheBytes = 64 << 20
 	// workflowPatience is how long a workflow task repeats a failing call of the BlobStore. After that time Temporal repeats the whole task.
 	workflowPatience = 3 * time.Second
@@ -30,15 +30,15 @@ const (
 var errBlobs = errors.New("the BlobStore")
 
 // The type texts encodes and decodes what goes through Temporal: the values of runs, and whole calls, replies and snapshots. If
-// there is a BlobStore, its methods store long JSON there, and give Temporal only a reference.
+// there is a BlobStore, the methods of texts store long JSON in the BlobStore, and return a reference for Temporal.
 type texts struct {
 	kahn.Codec            // writes and reads values
 	whole      kahn.Codec // writes and reads a json.RawMessage, unchanged
 	blobs      bool       // there is a BlobStore
 }
 
-// textsIn returns a value of type texts for values of the given types. Without a BlobStore its methods never write a reference, and return an
-// error if they read one.
+// textsIn returns a value of type texts for values of the given types. Without a BlobStore, the methods of this value never write a
+// reference, and return an error if they read a reference.
 func textsIn(blobs store.BlobStore, types kahn.Types, patience time.Duration) texts {
 	over := inlineBytes
 	if blobs == nil {
@@ -51,8 +51,8 @@ func textsIn(blobs store.BlobStore, types kahn.Types, patience time.Duration) te
 	}
 }
 
-// write returns the text itself. But if the text is long and there is a BlobStore, write stores the text there, and returns a
-// reference to it.
+// write returns a short text unchanged. It stores a long text in the BlobStore, and returns a reference to the blob. Without a BlobStore,
+// write returns long texts unchanged, too.
 func (t texts) write(text json.RawMessage) (json.RawMessage, error) { return t.whole.Encode(text) }
 
 // The method read is the reverse of write.
@@ -88,7 +88,7 @@ func (noBlobs) Get(context.Context, string) ([]byte, error) {
 
 func (noBlobs) Delete(context.Context, string) error { return nil }
 
-// cache is a BlobStore that remembers recent blobs, because the value that a step returned is soon needed for the calls of its successors.
+// cache is a BlobStore that remembers recent blobs, because the calls of a step's successors soon need the value of the step.
 type cache struct {
 	store.BlobStore
 	mu    sync.Mutex       // guards the fields below
@@ -103,8 +103,8 @@ type kept struct {
 	put  time.Time // when the cache has put the blob into the BlobStore
 }
 
-// putAgain is the time after which a cache puts a blob again. PruneBlobs keeps a blob that was put recently, even if no history refers to it yet. So
-// the cache must not skip the puts of a blob for longer than this.
+// putAgain is how long a cache skips further puts of a blob that it has put. PruneBlobs removes an old blob if no history refers
+// to it yet. So after putAgain, the cache passes the next put of the blob on to the BlobStore, and the blob counts as new.
 const putAgain = 10 * time.Minute
 
 // Put implements [store.BlobStore].
@@ -145,8 +145,8 @@ func (c *cache) find(key string) kept {
 	return kept{}
 }
 
-// keep remembers a blob. The parameter "put" is the time at which the cache has put the blob into the BlobStore, or zero if the
-// cache has only read the blob.
+// keep remembers a blob. The parameter "put" is the time at which the cache has put the blob into the BlobStore. It is zero if the
+// cache has read the blob.
 func (c *cache) keep(key string, data []byte, put time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,9 +170,9 @@ func (c *cache) keep(key string, data []byte, put time.Time) {
 	}
 }
 
-// watched returns the value of type texts with which a workflow reads and writes. A replay reads the same blobs, since a key determines
-// its blob. But a replay cannot repeat an error of the BlobStore, since the history does not record it. So the methods of this value
-// store such an error in *note. The workflow then fails its task, and Temporal repeats the task.
+// watched returns a value of type texts for a workflow. A replay reads the same blobs, since a key always names the same blob. But the
+// history does not record errors of the BlobStore, so a replay cannot repeat them. The methods of the returned value therefore store
+// an error of the BlobStore in *note. The workflow then fails its task, and Temporal repeats the task.
 func (h *host) watched(ctx workflow.Context, note *error) texts {
 	if h.Blobs == nil {
 		return h.texts
@@ -182,7 +182,7 @@ func (h *host) watched(ctx workflow.Context, note *error) texts {
 	return t
 }
 
-// watch is a codec that stores errors of the BlobStore in *note. While the codec is called, the SDK does not look for deadlocks of the workflow.
+// watch is a codec that stores errors of the BlobStore in *note. During calls of the codec, the SDK's deadlock detector is paused.
 type watch struct {
 	codec kahn.Codec
 	ctx   workflow.Context
@@ -209,15 +209,15 @@ func (w watch) look(err error) {
 	}
 }
 
-// withoutDeadlockDetection calls a function. The SDK can pause its deadlock detector only for data converters, so a data converter must call f:
-// see the type `caller`.
+// withoutDeadlockDetection calls a function. During the call, the SDK's deadlock detector is paused. The SDK pauses it only for data converters,
+// so the data converter `caller` calls f.
 func withoutDeadlockDetection(ctx workflow.Context, f func()) {
 	c := workflow.DataConverterWithoutDeadlockDetection(caller{converter.GetDefaultDataConverter()})
 	if aware, is := c.(workflow.ContextAware); is {
 		c = aware.WithWorkflowContext(ctx)
 	}
 	if _, err := c.ToPayload(f); err != nil {
-		panic(err) // an error is a bug: the converter of type caller never returns one
+		panic(err) // this is a bug, because the data converter caller never returns an error
 	}
 }
 

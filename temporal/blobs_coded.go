@@ -12,18 +12,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// coded is the BlobStore that CodedBlobs returns. A codec that encrypts payloads encrypts blobs, too.
+// coded is the BlobStore that CodedBlobs returns. If the data converter encrypts payloads, coded encrypts blobs, too.
 type coded struct {
 	store.BlobStore
 	dc converter.DataConverter
 }
 
-// codedPrefix is the beginning of each blob that is a payload of the data converter.
+// codedPrefix begins each blob that the data converter has encoded.
 var codedPrefix = []byte("\x00kahn/temporal payload\x00")
 
-// CodedBlobs returns a BlobStore that passes the blobs through a data converter, as workers and clients with a DataConverter do. A program needs this
-// BlobStore to read the blobs of such a worker itself, for example with kahn.FileRef.Restore. The BlobStore also reads blobs that were stored without
-// a data converter. If dc is nil, CodedBlobs returns the given BlobStore.
+// CodedBlobs returns a BlobStore that encodes and decodes blobs with a data converter, as workers with Options.DataConverter do. A program needs this
+// BlobStore to read the blobs of these workers itself, for example with kahn.FileRef.Restore. The BlobStore also reads blobs that were stored
+// without a data converter. If dc is nil, CodedBlobs returns the given BlobStore.
 func CodedBlobs(blobs store.BlobStore, dc converter.DataConverter) store.BlobStore {
 	if _, is := blobs.(coded); is || dc == nil {
 		return blobs

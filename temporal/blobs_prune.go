@@ -27,15 +27,15 @@ import (
 type BlobPrune struct {
 	// Blobs is the store of the workers, see Options.Blobs.
 	Blobs store.BlobLister
-	// Clients are clients of all namespaces that have runs with Blobs.
+	// Clients has a client for each namespace whose runs use Blobs.
 	Clients []client.Client
 	// DataConverter is the clients' data converter. Nil means the SDK's default.
 	DataConverter converter.DataConverter
 	// Query selects the workflows whose histories may refer to blobs, in Temporal's query language. It must select all runs, their child workflows,
 	// and the workflows that start runs. "" means all workflows of the namespaces.
 	Query string
-	// Grace is how long a blob stays after it was last put. It must be longer than the longest attempt and the longest workflow task, because a
-	// history refers to the blobs of an attempt only when the attempt has ended. Zero means 24 h, and less than an hour is refused.
+	// Grace is how long a blob stays after it was last put. It must be longer than the longest attempt and the longest workflow task, because
+	// no history refers to the blobs of an attempt before the attempt ends. Zero means 24 h. If Grace is below an hour, PruneBlobs returns an error.
 	Grace time.Duration
 }
 
@@ -44,8 +44,8 @@ const (
 	leastGrace   = time.Hour // more than putAgain
 )
 
-// PruneBlobs removes the blobs to which no history of a workflow refers, directly or through another blob, unless they were put less than Grace ago.
-// It may be called while runs are performed. Temporal keeps the history of an ended workflow for the retention period of the namespace, and
+// PruneBlobs removes each blob to which no workflow history refers, directly or through another blob, if the last put of the blob was more than Grace
+// ago. Runs may be in progress during the call. Temporal keeps the history of an ended workflow for the retention period of the namespace, and
 // PruneBlobs keeps the blobs to which this history refers. PruneBlobs reads all histories and all blobs to which they refer. It returns the number of
 // removed blobs. If PruneBlobs cannot read a history or a blob that still exists, it returns an error and removes nothing.
 func PruneBlobs(ctx context.Context, q BlobPrune) (removed int, err error) {
@@ -56,7 +56,7 @@ func PruneBlobs(ctx context.Context, q BlobPrune) (removed int, err error) {
 	return q.removeBefore(ctx, time.Now().Add(-grace))
 }
 
-// removeBefore removes the unused blobs that were put before a time.
+// removeBefore removes the unused blobs whose last put was before the given time.
 func (q BlobPrune) removeBefore(ctx context.Context, before time.Time) (removed int, err error) {
 	m := &marker{of: CodedBlobs(q.Blobs, q.DataConverter), dc: Options{DataConverter: q.DataConverter}.converter(), used: map[string]bool{}}
 	for _, c := range q.Clients {
@@ -184,8 +184,8 @@ func unpacked(text []byte) (list [][]byte) {
 	return list
 }
 
-// unzip returns the content of a compressed snapshot. It returns nothing if the text is something else, since the value of a step
-// may also have a member "gzip".
+// unzip returns the content of a compressed snapshot. It returns nil if the text is not a compressed snapshot, since the value of
+// a step may also have a member "gzip".
 func unzip(text string) [][]byte {
 	var packed []byte
 	if json.Unmarshal([]byte(`"`+text+`"`), &packed) != nil {

@@ -14,17 +14,17 @@ import (
 
 // Errors of Check, of workers and of programs that start runs.
 var (
-	// ErrUnsupported is matched by the errors of [Check].
+	// ErrUnsupported is matched by the error of [Check] if the plan does not carry over.
 	ErrUnsupported = errors.New("unsupported on Temporal")
 	// ErrUnknownPlan is matched by the error of a worker that does not have the plan of a run. Another worker then performs the run.
 	ErrUnknownPlan = errors.New("the worker does not have the plan")
 )
 
-// Check reports what in a plan does not carry over to Temporal. It joins the errors of all nodes concerned; each error has the node's path
-// and the reason, and matches [ErrUnsupported]. Workers and [Start] check plans before anything starts.
+// Check returns an error if a plan does not carry over to Temporal. It joins an error for each node concerned; each error has the node's
+// path and the reason, and matches [ErrUnsupported]. Workers and [Start] check their plans before they start anything.
 //
 // A Go function does not carry over if the workflow itself would have to call it to assemble or check values. Such functions are Map.Key,
-// Map.Estimate, the host's own merges, and contracts that are Go values. A worker accepts such functions if Options.Pure declares them as pure.
+// Map.Estimate, the host's own merges, and contracts that are Go values. A worker accepts these functions if Options.Pure declares them as pure.
 func Check(p *kahn.Plan) error { return check(p, false) }
 
 func check(p *kahn.Plan, pure bool) error {
@@ -113,8 +113,8 @@ func builtin(merge string) bool {
 	return false
 }
 
-// timing has the fields of a node that decide when and how often its steps are performed. The hash that [kahn.Plan.Hash] returns does not
-// depend on them.
+// timing has the fields of a node that decide when and how often its steps are performed. Of these fields, the hash
+// that [kahn.Plan.Hash] returns depends only on ID.
 type timing struct {
 	ID                                       string
 	Retry                                    kahn.Retry
@@ -127,8 +127,8 @@ type timing struct {
 	CompensateTimeout                        time.Duration `json:",omitempty"`
 }
 
-// fingerprint returns a digest of everything in a plan that affects a run: the plan's hash, and the timing of its nodes and groups. A worker
-// continues a run only if one of its plans has the same fingerprint as the plan with which the run began.
+// fingerprint returns a digest of everything in a plan that affects a run: the plan's hash, and the timing of its nodes and groups. To continue a
+// run, a worker needs a plan with the same fingerprint as the plan of the run.
 func fingerprint(p *kahn.Plan) string {
 	sum := sha256.New()
 	write := json.NewEncoder(sum)

@@ -30,35 +30,35 @@ type Workflow struct {
 	TaskQueue string
 	// Plan is the graph. The workers call its steps.
 	Plan *kahn.Plan
-	// Type is the type of the workflow, which the workers have registered, see Options.WorkflowType. "" means the Name of the graph, or
-	// [UnnamedGraph] if it has none.
+	// Type is the type of the workflow. The workers must have registered this type, see Options.WorkflowType. "" means the Name of the graph, or
+	// [UnnamedGraph] if the graph has no Name.
 	Type string
-	// Priority is the priority of the workflow's tasks, which the activities inherit, see [Kind]. Temporal's priorities are 1, the most
-	// urgent, to 5; the default is 3.
+	// Priority is the priority of the workflow's tasks. Activities inherit this priority, see [Kind]. Temporal's priorities range from 1, the
+	// most urgent, to 5; the default is 3.
 	Priority sdk.Priority
 	// Settings are the options of the run.
 	Settings Settings
-	// Fire is the trigger that fires the run, as the option kahn.Fire does. Nil means that no trigger fires.
+	// Fire names the trigger that fires at the start of the run, see kahn.Fire. Nil means that no trigger fires.
 	Fire *Fire
-	// Types are the host's own types of values, as in Options.
+	// Types are the host's own types of values, see Options.Types.
 	Types kahn.Types
 	// Blobs is the store of the workers, see Options.Blobs.
 	Blobs store.BlobStore
 	// DataConverter is the client's data converter. It decodes the memo and the input of an existing workflow, and it encodes and
 	// decodes the blobs, see Options.DataConverter. Nil means the SDK's default.
 	DataConverter converter.DataConverter
-	// SearchAttributes gives the workflow the search attributes [WorkflowAttribute] and [StatusAttribute]. A Store, Temporal's own page
+	// If SearchAttributes is set, the workflow gets the search attributes [WorkflowAttribute] and [StatusAttribute]. A Store, Temporal's own page
 	// and Temporal's command line use these attributes to find runs by graph and status. The namespace must have the attributes, see
 	// [RegisterSearchAttributes]; otherwise Start starts nothing and returns the error of the service.
 	SearchAttributes bool
-	// Memo is the memo of the workflow, which Temporal shows in lists. Start sets the member "kahn" itself.
+	// Memo is the memo of the workflow, which Temporal shows in lists. Start itself sets the member "kahn".
 	Memo map[string]any
 	// Attributes are the host's own search attributes, which the namespace must have.
 	Attributes sdk.SearchAttributes
-	// ExecutionTimeout bounds how long all executions of the workflow together may take, see Options.ContinueAfter. When it expires, Temporal ends
-	// the workflow: no node is undone, and the run has no Result. See Settings.Timeout for a timeout of the run itself. Zero means no bound.
+	// ExecutionTimeout bounds how long all executions of the workflow together may take, see Options.ContinueAfter. After this time Temporal ends the
+	// workflow: no node is undone, and the run has no Result. See Settings.Timeout for a timeout of the run itself. Zero means no bound.
 	ExecutionTimeout time.Duration
-	// RetryFailed lets a new run begin under the id of a run that has failed or was cancelled. Without it Start returns the former run.
+	// RetryFailed lets a new run begin under the id of a run that has failed or was cancelled. Without RetryFailed, Start returns the former run.
 	RetryFailed bool
 }
 
@@ -79,17 +79,17 @@ type Run struct {
 // memo is the data of a run that Temporal keeps beside its workflow and shows in lists.
 type memo struct {
 	Plan         planID `json:"plan"`
-	Key          string `json:"key"` // a hash of plan, settings and inputs
+	Key          string `json:"key"` // a hash of the plan, the settings, the inputs and the trigger
 	StateVersion int    `json:"state_version"`
 }
 
 const memoName = "kahn"
 
-// Start starts a run, and does not wait for it. If a workflow of this id exists with the same plan, settings and inputs, Start returns its
-// run, whether or not it has ended. If the workflow differs in any of these, the error matches [kahn.ErrKeyConflict].
+// Start starts a run, and does not wait for its end. If a workflow with this id exists, and its plan, settings, inputs and trigger are the
+// same, Start returns its run, even if the run has ended. If any of these differ, Start returns an error that matches [kahn.ErrKeyConflict].
 //
-// The error matches [ErrUnsupported] if the plan does not carry over. Start refuses bad inputs and settings with the errors of
-// kahn.NewCoordinator. After any of these errors nothing was started.
+// The error matches [ErrUnsupported] if the plan does not carry over. If inputs or settings are bad, Start returns the error of
+// kahn.NewCoordinator. In all these cases Start has started nothing.
 func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]any) (*Run, error) {
 	in, err := w.input(inputs)
 	if err != nil {
@@ -133,8 +133,8 @@ func (w Workflow) startOptions(in input, m memo) client.StartWorkflowOptions {
 	return o
 }
 
-// Execute starts a run, or finds it if it was started before, and waits for its end. It returns the Result and the error as kahn.Execute does,
-// without events. If Temporal fails, it returns an error and no Result. If ctx ends, Execute stops waiting, and the run continues.
+// Execute starts a run, or finds it if it was started before, and waits for its end. It returns the Result and the error as kahn.Execute does;
+// the Result has no events. If Temporal fails, it returns an error and no Result. If ctx ends, Execute stops waiting, and the run continues.
 func Execute(ctx context.Context, c client.Client, w Workflow, inputs map[string]any) (*kahn.Result, error) {
 	run, err := Start(ctx, c, w, inputs)
 	if err != nil {
@@ -143,8 +143,8 @@ func Execute(ctx context.Context, c client.Client, w Workflow, inputs map[string
 	return run.Wait(ctx)
 }
 
-// Attach returns the run of a workflow that was started before. It uses the Workflow's ID, Plan, Types, Blobs and DataConverter. Attach does not ask
-// Temporal whether the workflow exists. If it does not exist, the methods of the Run return an error.
+// Attach returns the run of a workflow that was started before. It uses the fields ID, Plan, Types, Blobs and DataConverter of w. Attach does not ask
+// Temporal whether the workflow exists. If the workflow does not exist, the methods of the Run return an error.
 func Attach(c client.Client, w Workflow) *Run {
 	return &Run{c, w, c.GetWorkflow(context.Background(), w.ID, "")}
 }
@@ -174,11 +174,11 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	return in, err
 }
 
-// The method key returns a hash of the plan, the settings and the inputs of a run. The hash does not depend on StateVersion, so that a program
-// of a later version finds the run. It also does not depend on SearchAttributes and ShortCalls, which do not affect what the run does.
+// The method key returns a hash of the plan, the settings, the inputs and the trigger of a run. The hash does not depend on StateVersion, so that a
+// program of a later version finds the run. Nor does it depend on SearchAttributes and ShortCalls, since they do not affect what the run does.
 func (in input) key() string {
 	in.RunID, in.WorkflowID, in.StateVersion, in.SearchAttributes, in.ShortCalls = "", "", 0, false, false
-	in.Settings.former = in.Settings != (Settings{}) // the form that programs of former versions hash
+	in.Settings.former = in.Settings != (Settings{}) // selects the JSON form whose hash programs of former versions compute
 	sum := sha256.Sum256(in.text())
 	return hex.EncodeToString(sum[:])
 }
@@ -201,8 +201,8 @@ func tooLong(what, see string, size int) error {
 	return &refusal{text: fmt.Sprintf("the %s %d bytes of JSON, and Temporal takes %d: see %s", what, size, maxPayload, see), err: ErrTooLarge}
 }
 
-// attachTo returns the run of the existing workflow of this id if its plan, settings and inputs are the same. If the run has adopted another version
-// of its plan, attachTo compares with that version.
+// attachTo returns the run of the existing workflow with this id if its plan, settings, inputs and trigger are the same. If the run has adopted
+// another version of its plan, attachTo compares the plan with that version.
 func (w Workflow) attachTo(ctx context.Context, c client.Client, in input) (*Run, error) {
 	about, err := c.DescribeWorkflowExecution(ctx, w.ID, "")
 	if err != nil {
@@ -237,7 +237,7 @@ func (w Workflow) texts() texts {
 // ID returns the id of the workflow.
 func (r *Run) ID() string { return r.of.ID }
 
-// Wait waits for the end of the run, and returns the Result and the error as [Execute] does.
+// Wait waits for the end of the run, and returns the same Result and error as [Execute].
 func (r *Run) Wait(ctx context.Context) (*kahn.Result, error) {
 	var out output
 	if err := r.get.Get(ctx, &out); err != nil {
@@ -342,8 +342,8 @@ func (r *Run) update(ctx context.Context, name string, argument any) error {
 	return nil
 }
 
-// unreached translates the error of an update that has found no running workflow: the result matches kahn.ErrFinished if the run has ended, and
-// kahn.ErrUnknownRun if there is no run. unreached returns any other error unchanged.
+// unreached translates the error of an update if Temporal has found no running workflow. The returned error matches kahn.ErrFinished if the run
+// has ended, and kahn.ErrUnknownRun if there is no run. unreached returns any other error unchanged.
 func (r *Run) unreached(ctx context.Context, err error) error {
 	var none *serviceerror.NotFound
 	if !errors.As(err, &none) {
@@ -356,7 +356,7 @@ func (r *Run) unreached(ctx context.Context, err error) error {
 	return known(err)
 }
 
-// Waiting returns the status of the run, and the nodes that wait for a signal. It needs a live worker.
+// Waiting returns the status of the run, and the nodes that wait for a signal. The query needs a live worker.
 func (r *Run) Waiting(ctx context.Context) (kahn.RunStatus, []kahn.Wait, error) {
 	var s state
 	if err := r.query(ctx, "", StateQuery, &s); err != nil {

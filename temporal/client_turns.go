@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// maxUpdates is how many updates of one workflow a process sends at the same time. While ten updates of a workflow are in flight, Temporal refuses
-// further updates. The SDK then repeats an update after pauses that grow to 10 s, and gives up after a minute.
+// maxUpdates is the most updates that a process has in flight for one workflow. While ten updates of a workflow are in flight, Temporal
+// refuses further updates. The SDK then repeats an update after pauses that grow to 10 s, and gives up after a minute.
 const maxUpdates = 5
 
 // The type turns limits how many updates are in flight for each workflow.
@@ -24,7 +24,7 @@ type turn struct {
 // updating limits the updates that this process sends.
 var updating turns
 
-// take waits until an update may be sent. The caller calls the result "done" when the update has ended.
+// take waits until the caller may send an update, or until ctx ends. The caller must call the result "done" when its update has ended.
 func (t *turns) take(ctx context.Context, id string) (done func(), err error) {
 	t.mu.Lock()
 	if t.of == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// decide calls a function of the plan. The history records the result of a Go function that was not declared as pure, and a replay does not
-// call the function. A function that is given as text is called again in a replay, since it depends only on its arguments.
+// decide calls a function of the plan if Options.Pure is false. The history records the result of a Go function, so a replay does not call
+// the function. A function that is given as text depends only on its arguments, so a replay calls it again.
 func (x *interpreter) decide(path, field string, call func() (any, error)) (value any, err error) {
 	if n, _ := x.plan.At(path); isText(n, field) {
 		return call()
@@ -32,13 +32,13 @@ func (x *interpreter) decide(path, field string, call func() (any, error)) (valu
 	return reply.Value, reply.Err
 }
 
-// isText reports whether a node has a text in place of a function.
+// isText reports whether a field of a node is given as text, in place of a Go function.
 func isText(n kahn.Node, field string) bool {
 	return field == "When" && n.WhenExpr != "" || field == "Test" && n.TestExpr != "" || field == "Loop" && n.Loop != nil && n.Loop.UntilExpr != ""
 }
 
 // The method record returns the recorded result of a call, or makes the call and records its result. An error of the called
-// function is in the reply. record returns an error if the SDK returns an error, or if the SDK panics because the history differs.
+// function is in the reply. The method itself returns an error if the SDK returns an error, or if the SDK panics because the history differs.
 func (x *interpreter) record(path, field string, call func() (any, error)) (reply kahn.Reply, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -61,19 +61,19 @@ func (x *interpreter) record(path, field string, call func() (any, error)) (repl
 	return reply, nil
 }
 
-// ErrImpure is matched by the error of a workflow task in which a function returned different results for the same call, although it must depend
-// only on its arguments: see Options.Pure and Kind.Workflow.
+// ErrImpure is matched by the error of a workflow task in which a function has returned two different results for the same arguments, although it
+// must depend on its arguments alone: see Options.Pure and Kind.Workflow.
 var ErrImpure = errors.New("a function that must depend only on its arguments returned different results")
 
 // verified records which functions of plans a worker has called twice.
 type verified struct {
-	always bool // call every function twice each time: in tests, and in replays of recorded histories
+	always bool // call the function twice at every call: in tests, and in replays of recorded histories
 	mu     sync.Mutex
 	once   map[string]bool
 }
 
-// The method asks reports whether the function has to be called twice now. If so, it returns false for later calls of the
-// function, unless v.always is set.
+// The method asks reports whether the worker must call the function twice now. It returns true for the first call of the function,
+// and for all calls if v.always is set.
 func (v *verified) asks(plan, path, field string) bool {
 	if v.always {
 		return true
@@ -105,8 +105,8 @@ func withoutNumbers(path string) string {
 	return b.String()
 }
 
-// verify calls a function that was declared as pure. If this worker has not called the function before, verify calls it twice. If the results
-// differ, the workflow task fails, and Temporal records none of the task's results, so that no history depends on the function.
+// verify calls a function that was declared as pure. If this is the worker's first call of the function, verify calls it twice. If the results
+// differ, the workflow task fails. Temporal then records no result of the task, so no history depends on the function.
 func (x *interpreter) verify(path, field string, call func() (any, error)) (any, error) {
 	n, _ := x.plan.At(path)
 	if isText(n, field) || !x.pure.asks(x.in.Plan.Print, path, field) {
@@ -146,7 +146,7 @@ func (r returned) String() string {
 	return shorten(fmt.Sprintf("%v", r.value), maxSummary)
 }
 
-// caught makes a call on a new goroutine, since the function may end its goroutine.
+// caught makes a call on a new goroutine, since the called function may end its goroutine.
 func caught(ctx workflow.Context, call func() (any, error)) (r returned) {
 	withoutDeadlockDetection(ctx, func() {
 		done := make(chan struct{})
@@ -166,7 +166,7 @@ func caught(ctx workflow.Context, call func() (any, error)) (r returned) {
 	return r
 }
 
-// alike reports whether two calls ended in the same way, as far as a history would show.
+// alike reports whether two calls would leave the same record in a history.
 func (x *interpreter) alike(a, b returned) bool {
 	if a.goexit || b.goexit {
 		return a.goexit == b.goexit

@@ -1,5 +1,5 @@
-// Package temporal runs graphs of package kahn on Temporal: the run is a workflow, and each attempt of a step is an activity, on any
-// worker.
+// Package temporal runs graphs of package kahn on Temporal: a run is a workflow, and each attempt of a step is an activity, which any worker
+// may perform.
 //
 // A worker has the plans and the step function:
 //
@@ -11,7 +11,7 @@
 //	res, err := temporal.Execute(ctx, client, temporal.Workflow{ID: "order-17", TaskQueue: "orders", Plan: plan}, inputs)
 //
 // The code of one workflow performs all plans. It drives a [kahn.Coordinator], so statuses, skip reasons, retries, composites and the
-// Result are as for a run in one process. Temporal keeps the history, fires the timers, and hands the attempts to workers. If the worker of
+// Result are the same as for a run in one process. Temporal keeps the history, fires the timers, and hands the attempts to workers. If the worker of
 // an attempt is lost, the attempt is performed again, with the same number and the same idempotency key.
 //
 // The names by task:
@@ -23,6 +23,6 @@
 //   - Long values: Options.Blobs, [CodedBlobs], [PruneBlobs], [BlobPrune], [ErrTooLarge].
 //   - Finding runs: [Store], [RegisterSearchAttributes], [WorkflowAttribute], [StatusAttribute].
 //
-// Some features of a plan need a single process, and do not carry over. [Check] names each node concerned, with the reason. docs/temporal.md in the
-// repository lists everything that differs.
+// Some features of a plan need a single process, so they do not carry over. [Check] names each node concerned, with the reason. docs/temporal.md in
+// the repository lists everything that differs.
 package temporal

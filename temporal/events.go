@@ -15,7 +15,7 @@ const (
 	SnapshotQuery = "kahn.Snapshot"
 )
 
-// maxPageBytes bounds a page: the page ends with the event that reaches this length. Temporal refuses 2 MiB.
+// maxPageBytes bounds a page: a page that reaches maxPageBytes gets no further events. Temporal refuses 2 MiB.
 const maxPageBytes = 1 << 20
 
 // eventsRequest is the argument of EventsQuery.
@@ -32,7 +32,7 @@ type eventsAnswer struct {
 	Earlier []execution     `json:"earlier,omitempty"`
 }
 
-// execution identifies an earlier execution of the workflow: it ended, and the workflow continued as a new execution.
+// execution identifies an earlier execution of the workflow. The run has continued in a later execution.
 type execution struct {
 	ID    string `json:"id"`    // its run id, as Temporal calls it
 	First uint64 `json:"first"` // the id of its first event
@@ -41,7 +41,7 @@ type execution struct {
 // The method events answers EventsQuery.
 func (x *interpreter) events(r eventsRequest) (eventsAnswer, error) {
 	run := x.c.Run()
-	// The status is read before the range, so if the status is terminal, the range is final.
+	// The code reads the status before the range. So if the status is terminal, the range is final.
 	page := store.EventPage{Begun: true, Status: run.Status(), Workflow: run.Name()}
 	page.First, page.Last = run.EventRange()
 	answer := eventsAnswer{RunID: run.ID(), Plan: x.plan.Hash(), Earlier: x.in.Earlier}
@@ -65,15 +65,15 @@ func (x *interpreter) events(r eventsRequest) (eventsAnswer, error) {
 	return answer, nil
 }
 
-// snapshot answers SnapshotQuery. An error of the BlobStore here does not fail the workflow task.
+// snapshot answers SnapshotQuery. If the BlobStore returns an error, the query fails, but the workflow task does not.
 func (x *interpreter) snapshot() (*packed, error) {
 	defer func(before error) { x.broken = before }(x.broken)
 	return x.host.texts.pack(x.c.Run().Snapshot())
 }
 
-// Events returns the events of the run, for any number of readers in any process. The EventLog is a Source of package sse. The ids of events
-// continue when the workflow continues as a new execution. A reader queries the executions of the workflow. A query needs a live worker, and
-// fails for an execution whose history Temporal has removed.
+// Events returns the events of the run. Any number of readers in any process may read them. The EventLog is a Source of package sse. A new
+// execution of the workflow does not restart the ids of the events. To get events, a reader queries the executions of the workflow. A query
+// needs a live worker, and fails if Temporal has removed the history of the execution.
 func (r *Run) Events(ctx context.Context) (*store.EventLog, error) {
 	log := r.log()
 	answer, err := log.ask(ctx, execution{}, eventsRequest{})
@@ -110,15 +110,15 @@ func (r *Run) query(ctx context.Context, execution, name string, answer any, arg
 	return nil
 }
 
-// eventLog reads the events of a run from the executions of its workflow. As an EventStore, it has only LoadEvents, since readers call no
-// other method.
+// eventLog reads the events of a run from the executions of its workflow. It implements LoadEvents alone, since readers call no other method of
+// an EventStore.
 type eventLog struct {
 	store.Store // nil, since readers call only LoadEvents
 	ask         func(ctx context.Context, of execution, r eventsRequest) (eventsAnswer, error)
 }
 
-// LoadEvents implements [store.EventStore]. It asks the last execution for the status and the list of earlier executions. Then it asks the execution
-// that has the wanted events for these events.
+// LoadEvents implements [store.EventStore]. It asks the last execution for its events, the status and the list of earlier executions. If an earlier
+// execution has the wanted events, LoadEvents then asks that execution for them.
 func (l eventLog) LoadEvents(ctx context.Context, _ string, after uint64, limit int) (store.EventPage, error) {
 	q := eventsRequest{after, limit}
 	last, err := l.ask(ctx, execution{}, q)

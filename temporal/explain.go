@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The advice of errors whose usual cause is a field that one of the parts lacks.
+// The advice that errors get. The usual cause of these errors is that the host has not set a field of Options, Workflow, Store or client.Options.
 const (
 	setTypes         = "set the field Types of both Options and Workflow, as in kahn.Types{\"order\": Order{}}; a page needs Store.Codec with these types"
 	setDataConverter = "set the field DataConverter of Options, Workflow, Store and BlobPrune to the DataConverter of the workers' clients"
@@ -37,10 +37,10 @@ func (e explained) Decode(data json.RawMessage) (any, error) {
 // Check implements the method that [store.CheckCodec] calls.
 func (e explained) Check() error { return store.CheckCodec(e.Codec) }
 
-// Unwrap returns the codec without explanations.
+// Unwrap returns the codec whose errors have no advice.
 func (e explained) Unwrap() store.Codec { return e.Codec }
 
-// explain appends advice to an error of a codec.
+// explain appends advice to an error of a codec if it knows the usual cause. It returns any other error unchanged.
 func explain(err error) error {
 	switch {
 	case err == nil:
@@ -53,7 +53,7 @@ func explain(err error) error {
 	return err
 }
 
-// undecoded appends advice to the error of a data converter that cannot read a payload. For nil it returns nil.
+// undecoded appends advice to the error of a data converter that cannot read a payload. If err is nil, it returns nil.
 func undecoded(err error) error {
 	if err == nil {
 		return nil
@@ -61,8 +61,8 @@ func undecoded(err error) error {
 	return fmt.Errorf("the payload cannot be read: %w: %s", err, dialWith)
 }
 
-// unreadable appends advice to an error of the SDK if it comes from a payload that the data converter of the client, or of a worker, cannot read. It returns
-// any other error unchanged.
+// unreadable appends advice to an error of the SDK if the data converter of the client or of a worker could not read a payload. It returns any other
+// error unchanged.
 func unreadable(err error) error {
 	if err == nil {
 		return nil

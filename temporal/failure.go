@@ -14,21 +14,21 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Errors of nodes travel as texts. An ApplicationError of the SDK that such an error is or wraps travels beside the text, with its type and details, so
-// that errors.As finds it in the Result that a client reads.
+// The error of a node travels as text. If the error is or wraps an ApplicationError of the SDK, the ApplicationError travels beside the text, with
+// its type and details. So errors.As finds the ApplicationError in the Result that a client reads.
 func init() {
 	foreign.KeepErrors("temporal.ApplicationError", foreign.KeptError{Write: writeApplication, Read: readApplication})
 }
 
-// applicationForm is the JSON form of an ApplicationError, or of another error that an ApplicationError wraps.
+// applicationForm is the JSON form of an ApplicationError, or of a cause of an ApplicationError.
 type applicationForm struct {
 	Message      string           `json:"message"`
 	Type         string           `json:"type,omitempty"`
 	NonRetryable bool             `json:"non_retryable,omitempty"`
 	Category     int              `json:"category,omitempty"`
-	Details      []byte           `json:"details,omitempty"` // payloads that no codec has encoded: the whole form is in a payload that the codec encodes
+	Details      []byte           `json:"details,omitempty"` // payloads that no codec has encoded, since the codec encodes the whole form
 	Cause        *applicationForm `json:"cause,omitempty"`
-	Other        bool             `json:"other,omitempty"` // it is another error
+	Other        bool             `json:"other,omitempty"` // the error is not an ApplicationError
 }
 
 const (
@@ -58,7 +58,7 @@ func formOfApplication(err error, depth int) *applicationForm {
 		if !errors.As(err, &inner) {
 			return &applicationForm{Message: foreign.ErrorText(err), Other: true}
 		}
-		e = inner // what is between the two is only an envelope, such as a ChildWorkflowExecutionError
+		e = inner // the errors around it are only envelopes, such as a ChildWorkflowExecutionError
 	}
 	form := &applicationForm{
 		Message: foreign.Shorten(e.Message()), Type: foreign.Shorten(e.Type()), NonRetryable: e.NonRetryable(), Category: int(e.Category()), Cause: formOfApplication(e.Unwrap(), depth+1),
@@ -71,8 +71,8 @@ func formOfApplication(err error, depth int) *applicationForm {
 	return form
 }
 
-// detailsOf returns the details of an ApplicationError as payloads that no codec has encoded, or none if they cannot be encoded. Of details from a history
-// it returns at most keptDetails.
+// detailsOf returns the details of an ApplicationError as payloads that no codec has encoded. If the details cannot be made payloads, it returns
+// none. If the details come from a history, it returns at most the first keptDetails.
 func detailsOf(e *sdk.ApplicationError) (list []*commonpb.Payload) {
 	if !e.HasDetails() {
 		return nil
@@ -83,7 +83,7 @@ func detailsOf(e *sdk.ApplicationError) (list []*commonpb.Payload) {
 		into[i] = &raws[i]
 	}
 	panicked := func(v any) error { return foreign.NewPanicError(v) }
-	// The data converter of details from a history decodes them. Details of this process are values, and Details returns an error or panics.
+	// If the details come from a history, Details returns them as payloads. If they are values of this process, Details returns an error or panics.
 	if foreign.Contain(func() error { return e.Details(into[:]...) }, panicked) == nil {
 		for _, r := range raws {
 			if r.Payload() != nil {
@@ -95,7 +95,7 @@ func detailsOf(e *sdk.ApplicationError) (list []*commonpb.Payload) {
 	_ = foreign.Contain(func() error {
 		list = sdk.GetDefaultFailureConverter().ErrorToFailure(e).GetApplicationFailureInfo().GetDetails().GetPayloads()
 		return nil
-	}, panicked) // a detail that cannot be encoded; the error travels without its details
+	}, panicked) // if a detail cannot be encoded, the error travels without its details
 	return list
 }
 
@@ -107,7 +107,7 @@ func readApplication(data json.RawMessage) error {
 	return form.error(0)
 }
 
-// error returns the error of a form, or nil if there is none.
+// error returns the error that the form describes, or nil if the form is nil.
 func (form *applicationForm) error(depth int) error {
 	switch {
 	case form == nil || depth > keptCauses:
@@ -123,9 +123,10 @@ func (form *applicationForm) error(depth int) error {
 	return sdk.NewApplicationErrorWithOptions(form.Message, form.Type, o)
 }
 
-// causeOf returns the cause of the failure of a run's workflow: what has failed first, as an ApplicationError. Its message is the text of the node's
-// error. Its type and details are of the ApplicationError that the step, or the workflow that performs the step, has returned; without one the type is the
-// cause of the node's failure, such as step_error. Parents in any language read it; the details of the failure itself are kahn's.
+// causeOf returns the cause of the failure of a run's workflow: the run's first error, as an ApplicationError. Its message is the text of that error.
+// If that error wraps an ApplicationError of the step, or of the workflow that performs the step, the cause has the same type and details. Otherwise
+// its type is the kind of the node's failure, such as step_error. A parent in any language can read the cause; only kahn reads the details of the
+// failure itself.
 func causeOf(err error) error {
 	var run *kahn.RunError
 	if !errors.As(err, &run) || len(run.Errs) == 0 {
@@ -150,8 +151,8 @@ func causeOf(err error) error {
 	return sdk.NewApplicationErrorWithOptions(message, name, o)
 }
 
-// failedChild is the error of a run that a workflow of the host has started: the error of the run, in which errors.As also finds the cause of its
-// workflow's failure.
+// failedChild is the error of a run that a workflow of the host has started. It has the text of the run's error.
+// In addition, errors.As finds in it the ApplicationError that made the workflow of the run fail.
 type failedChild struct {
 	err   error
 	cause *sdk.ApplicationError
@@ -160,14 +161,14 @@ type failedChild struct {
 // Error returns the text of the run's error.
 func (f *failedChild) Error() string { return f.err.Error() }
 
-// Unwrap returns the cause. If a workflow returns the error, the SDK makes the cause of its failure of it.
+// Unwrap returns the cause. If a workflow returns a failedChild, the SDK records this cause as the cause of the workflow's failure.
 func (f *failedChild) Unwrap() error { return f.cause }
 
-// Is reports whether the error of the run matches.
+// Is reports whether the error of the run matches the target.
 func (f *failedChild) Is(target error) bool { return errors.Is(f.err, target) }
 
-// As finds an ApplicationError in the cause, and any other error in the error of the run. The details of the cause are encoded as in the history, so a
-// workflow may return it.
+// As finds an ApplicationError in the cause, and any other error in the error of the run. The details of the cause are encoded as in the history, so
+// a workflow may return the cause.
 func (f *failedChild) As(target any) bool {
 	if into, is := target.(**sdk.ApplicationError); is {
 		*into = f.cause
@@ -176,7 +177,7 @@ func (f *failedChild) As(target any) bool {
 	return errors.As(f.err, target)
 }
 
-// withCause returns the error of a run with the cause of its workflow's failure, as the SDK has decoded it.
+// withCause adds the cause of a workflow's failure to the error of its run. If the failure has no such cause, it returns the error unchanged.
 func withCause(err, failure error) error {
 	var failed, cause *sdk.ApplicationError
 	if err == nil || !errors.As(failure, &failed) || failed.Type() != failedRun || !errors.As(failed.Unwrap(), &cause) {

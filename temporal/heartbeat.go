@@ -35,7 +35,7 @@ func (d details) size() (n int) {
 	return n
 }
 
-// The function raw gets details without decoding them.
+// The function raw returns details as payloads that are not decoded. It returns nil if there are no details.
 func raw(get func(into ...any) error) details {
 	var values [maxDetails]converter.RawValue
 	into := make([]any, maxDetails)
@@ -63,9 +63,9 @@ func lastDetails(err *sdk.TimeoutError) details {
 }
 
 // Interceptor returns the interceptor that makes activity.RecordHeartbeat and activity.GetHeartbeatDetails work in steps. The worker's own
-// heartbeats repeat the details that the step recorded last, and the next attempt of the node gets these details. NewWorker adds this
-// interceptor. A host that makes its own worker, see [Options.Register], must add it to worker.Options.Interceptors. Other activities are
-// not affected.
+// heartbeats repeat the details that the step recorded last. The next attempt of the node gets these details. NewWorker adds the
+// interceptor to its worker. A host that makes its own worker, see [Options.Register], must add it to worker.Options.Interceptors. The
+// interceptor does not affect other activities.
 func (o Options) Interceptor() interceptor.WorkerInterceptor {
 	return &beating{dc: o.converter(), types: slices.Sorted(maps.Keys(o.activityTypes()))}
 }
@@ -81,7 +81,7 @@ func (o Options) converter() converter.DataConverter {
 type beating struct {
 	interceptor.WorkerInterceptorBase
 	dc    converter.DataConverter
-	types []string // of activities, sorted
+	types []string // the activity types of the plans, sorted
 }
 
 // InterceptActivity implements [interceptor.WorkerInterceptor].
@@ -133,7 +133,7 @@ func (p *pulsing) HasHeartbeatDetails(ctx context.Context) bool {
 // GetHeartbeatDetails implements [interceptor.ActivityOutboundInterceptor].
 func (p *pulsing) GetHeartbeatDetails(ctx context.Context, into ...any) error {
 	of := pulseOf(ctx)
-	if of == nil || len(of.before) == 0 || p.Next.HasHeartbeatDetails(ctx) { // details that Temporal itself has are newer, see begin
+	if of == nil || len(of.before) == 0 || p.Next.HasHeartbeatDetails(ctx) { // if Temporal itself has details, they are newer, see begin
 		return p.Next.GetHeartbeatDetails(ctx, into...)
 	}
 	return of.dc.FromPayloads(&commonpb.Payloads{Payloads: of.before}, into...)
@@ -141,7 +141,7 @@ func (p *pulsing) GetHeartbeatDetails(ctx context.Context, into ...any) error {
 
 type pulseKey struct{}
 
-// pulseOf returns the pulse of the attempt that a context belongs to, or nil in a worker without the interceptor.
+// pulseOf returns the pulse of the attempt to which a context belongs. It returns nil if the worker has no interceptor, or if there is no attempt.
 func pulseOf(ctx context.Context) *pulse {
 	p, _ := ctx.Value(pulseKey{}).(*pulse)
 	return p
@@ -153,12 +153,12 @@ type pulse struct {
 	dc     converter.DataConverter
 	before details // the details of the node's previous attempt
 
-	mu   sync.Mutex // guards last; is locked while a heartbeat is sent, so that heartbeats are sent in the order in which they were recorded
+	mu   sync.Mutex // guards last; locked while a heartbeat is sent, so that heartbeats are sent in the order in which the step records them
 	last details    // the details that were recorded last
 }
 
-// begin sets the details of the node's previous attempt, which heartbeats repeat until the step records details of its own. If Temporal itself has
-// details, these take precedence, since they are newer: a worker recorded them during this attempt, and then handed the attempt back.
+// begin sets the details of the node's previous attempt. Heartbeats repeat these details until the step records new details. If Temporal itself has
+// details, heartbeats repeat Temporal's details, which are newer: a worker recorded them during this attempt, and then handed the attempt back.
 func (p *pulse) begin(ctx context.Context, before details) {
 	p.before, p.last = before, before
 	if p.next.HasHeartbeatDetails(ctx) {
@@ -213,7 +213,8 @@ func (p *pulse) recorded() details {
 // beats are the details for the next attempts of nodes, by path.
 type beats map[string]details
 
-// The method note stores the details of an attempt's last heartbeat in x.beats, for the node's next attempt.
+// The method note stores the details of an attempt's last heartbeat in x.beats, for the node's next attempt. If the attempt has succeeded, or if the
+// details are too long, it removes the node's details from x.beats.
 func (x *interpreter) note(path string, o outcome, reply kahn.Reply, told details) {
 	switch {
 	case o.Ended == endedSilent && len(o.Details) > 0:
@@ -237,7 +238,7 @@ func (x *interpreter) note(path string, o outcome, reply kahn.Reply, told detail
 	x.beats[path] = told
 }
 
-// unfinishedBeats returns the beats of the nodes that have not ended, as many as fit into detailBytes.
+// unfinishedBeats returns the details for the next attempts of nodes and compensations that have not ended, as many as fit into detailBytes.
 func (x *interpreter) unfinishedBeats() beats {
 	kept, size := beats{}, 0
 	for _, path := range slices.Sorted(maps.Keys(x.beats)) {

@@ -16,10 +16,10 @@ import (
 
 // The types of workflows and activities that the host does not name.
 const (
-	WorkflowName = "kahn.Run"     // the type of workflows of runs that former versions started
-	BatchName    = "kahn.Batch"   // the type of child workflows that former versions started
-	ActivityName = "kahn.Step"    // the type of activities for nodes without a kind, and for all nodes of runs that former versions started
-	UnnamedGraph = "kahn.Unnamed" // the type of workflows of a graph without a Name, or with a Name that begins with "kahn."
+	WorkflowName = "kahn.Run"     // the type of the workflows that former versions started for runs
+	BatchName    = "kahn.Batch"   // the type of the child workflows that former versions started for batches
+	ActivityName = "kahn.Step"    // the type of activities for nodes without a kind, and of all activities in runs that former versions started
+	UnnamedGraph = "kahn.Unnamed" // the type of the workflows for a graph without a Name, or with a Name that begins with "kahn."
 	ItemsName    = "kahn.Items"   // the type of the child workflows that perform attempts of items, see Settings.MapChildren
 )
 
@@ -29,32 +29,32 @@ type Kind struct {
 	// same plans and Options.
 	TaskQueue string
 	// Local makes the attempts local activities: the worker that has the workflow task performs them, without further tasks and with one
-	// event in the history. It is for steps that take less than a second or two. Local activities send no heartbeats, and the run does not
-	// wait for a step that it stops. TaskQueue and the fields below are ignored. Change Local only when all runs that began before the
-	// change have ended.
+	// event in the history. It is for steps that take less than a second or two. Local activities send no heartbeats. If the run
+	// stops a local activity, it does not wait for the end of the step. TaskQueue and the fields below have no effect. Do not change Local
+	// before all existing runs have ended.
 	Local bool
 	// LostAfter, if it is not zero, replaces Options.LostAfter.
 	LostAfter time.Duration
 	// StartToClose bounds an attempt: if the attempt takes longer, its worker counts as lost. Set it for steps that may hang while their worker
 	// still sends heartbeats. Zero means no bound.
 	StartToClose time.Duration
-	// ScheduleToStart bounds the time until a worker takes an attempt. An attempt that no worker takes in time fails without having run, and the
-	// node's Retry decides whether there is another attempt. Zero means no bound.
+	// ScheduleToStart bounds the time until a worker takes an attempt. If no worker takes the attempt in time, the attempt fails, and the step is
+	// not called. The node's Retry then decides whether there is another attempt. Zero means no bound.
 	ScheduleToStart time.Duration
-	// Priority is the priority of the tasks. Its empty fields are inherited from the workflow, see Workflow.Priority.
+	// Priority is the priority of the attempts' tasks. The tasks inherit its empty fields from the workflow, see Workflow.Priority.
 	Priority sdk.Priority
-	// If FairByKey is set, the concurrency key of a node, see Node.Key and Node.KeyFrom, is also the fairness key of its tasks. A fairness key is cut
+	// If FairByKey is set, the concurrency key of a node is also the fairness key of its tasks, see Node.Key and Node.KeyFrom. A fairness key is cut
 	// after 64 bytes. Items whose concurrency keys come from Map.Key have no fairness key.
 	FairByKey bool
 	// If Workflow is not nil, a child workflow of the host's own performs each attempt of the kind, in place of an activity: see [StepWorkflow]. The
-	// workflow of the run calls the function Workflow, also in each replay, so the result must depend only on the Step, and the function must change
-	// nothing. If two calls return different results, the workflow task fails with [ErrImpure]. An error of the function fails the node, which is
-	// not retried. Neither a Do of the nodes nor the worker's step function is called. Local and the times above must not be set. Change Workflow
-	// only when all runs that began before the change have ended.
+	// workflow of the run calls the function Workflow for each attempt, and calls it again in each replay. So its result must depend only on the
+	// Step, and the function must change nothing. If two calls return different results, the workflow task fails with [ErrImpure]. If the function
+	// returns an error, the node fails and is not retried. For nodes of the kind, kahn calls neither Do nor the worker's step function. Local must
+	// be false, and the times above must be zero. Do not change Workflow before all existing runs have ended.
 	Workflow func(*kahn.Step) (StepWorkflow, error)
 }
 
-// workflowType returns the type of the workflows of a graph's runs.
+// workflowType returns the type of the workflows that perform the runs of a graph.
 func workflowType(graph string, by func(string) string) string {
 	if by != nil {
 		graph = by(graph)
@@ -74,7 +74,8 @@ func (o Options) activityType(kind string) string {
 }
 
 // isNamed reports whether a workflow was started by a version that names workflows after graphs and activities after kinds. A worker of a former
-// version never performs such a workflow, because it has not registered the workflow's type. So the history needs no version markers.
+// version never performs such a workflow, because it has not registered the workflow's type. So the history of such a workflow needs no version
+// markers.
 func isNamed(ctx workflow.Context) bool {
 	switch workflow.GetInfo(ctx).WorkflowType.Name {
 	case WorkflowName, BatchName:
@@ -83,7 +84,7 @@ func isNamed(ctx workflow.Context) bool {
 	return true
 }
 
-// The type typed has the kind and the key of an attempt, from which its activity gets a type and a fairness key.
+// The type typed has the kind and the key of an attempt. From these the activity of the attempt gets its type and its fairness key.
 type typed struct {
 	Kind string `json:"kind,omitempty"`
 	Key  string `json:"key,omitempty"` // see Kind.FairByKey
@@ -115,12 +116,12 @@ func (h *host) priority(t typed) sdk.Priority {
 	return priority
 }
 
-// The method performing returns the options of the activity of an attempt. If a worker hands the attempt back without a result, Temporal
-// repeats the activity; this does not count as another attempt of the node. If the worker is lost, Temporal does not repeat the activity:
-// the run decides whether to perform the attempt again.
+// The method performing returns the options for the activity of an attempt. If a worker hands the attempt back without a result, Temporal
+// repeats the activity; the repetition does not count as another attempt of the node. If the worker is lost, Temporal does not repeat the
+// activity: the run then decides whether another worker performs the attempt again.
 func (h *host) performing(path string, t typed) workflow.ActivityOptions {
 	k := h.Kinds[t.Kind]
-	final := []string{"TemporalTimeout:Heartbeat"} // no more than needed, since the history has this list with each attempt
+	final := []string{"TemporalTimeout:Heartbeat"} // as short as possible, since the history repeats this list for each attempt
 	if k.StartToClose > 0 {
 		final = append(final, "TemporalTimeout:StartToClose")
 	}

@@ -18,21 +18,21 @@ import (
 //
 //	{"inputs": {"order": 17}, "settings": {"limit": 5}, "plan": {"name": "orders", "fingerprint": "…"}, "search_attributes": true}
 //
-// Without a fingerprint, the run has the worker's first plan with that name. Without a fingerprint and a name, it has the worker's first
-// plan whose workflow type is the type that was started. The id of the run is the run id of its first execution. See docs/temporal.md in
+// If the fingerprint is missing, the run has the worker's first plan with the given name. If the name is missing, too, the run has the
+// worker's first plan for the type of the workflow. The id of the run is the run id of the workflow's first execution. See docs/temporal.md in
 // the repository for all members.
 type Input struct{ input }
 
-// Input returns the input of the run's workflow. The same input may start any number of runs. Input checks it as [Start] does. The type of
-// the workflow is the Name of the graph, or [Workflow].Type.
+// Input returns the input of the run's workflow. The same input may start any number of runs. The method returns the same errors as [Start] for
+// a bad plan, inputs or settings. The type of the workflow must be as in [Workflow].Type.
 func (w Workflow) Input(inputs map[string]any) (Input, error) {
 	in, err := w.input(inputs)
 	in.WorkflowID = ""
 	return Input{in}, err
 }
 
-// The type begun has the plan and the version of an execution that was started without Start. The first worker chooses them. The history
-// records this choice, so that a replay does not depend on the worker.
+// The type begun has the plan and the version of an execution that was not started by Start. The first worker of the execution chooses both.
+// The history records this choice, so that a replay does not depend on its worker.
 type begun struct {
 	Plan         planID `json:"plan"`
 	StateVersion int    `json:"state_version"`
@@ -45,7 +45,7 @@ func (h *host) complete(ctx workflow.Context, in *input) error {
 	if in.RunID != "" {
 		return nil
 	}
-	in.RunID = cmp.Or(workflow.GetInfo(ctx).FirstRunID, workflow.GetInfo(ctx).WorkflowExecution.RunID) // the test environment of the SDK knows no first run
+	in.RunID = cmp.Or(workflow.GetInfo(ctx).FirstRunID, workflow.GetInfo(ctx).WorkflowExecution.RunID) // the SDK's test environment has no FirstRunID
 	if in.Plan.Print == "" || in.Plan.Name == "" || in.StateVersion == 0 {
 		var b begun
 		name := workflow.GetInfo(ctx).WorkflowType.Name
@@ -91,8 +91,8 @@ type Child struct {
 
 // ExecuteChild starts a run as a child of the host's own workflow, and does not wait for it. If w has no ID, Temporal chooses one; if w has
 // no TaskQueue, the child uses the queue of its parent. If the context is cancelled, the run is cancelled and undoes its effects, and Wait
-// waits for the end of the run. If the parent ends before the run, Temporal asks the run to cancel. Errors in the Workflow and the inputs
-// are as for [Start]; Wait returns them.
+// waits for the end of the run. If the parent ends before the run, Temporal asks the run to cancel. For a bad Workflow or
+// bad inputs, Wait returns the same errors as [Start].
 func ExecuteChild(ctx workflow.Context, w Workflow, inputs map[string]any) *Child {
 	in, err := w.Input(inputs)
 	if err != nil {
@@ -106,10 +106,10 @@ func ExecuteChild(ctx workflow.Context, w Workflow, inputs map[string]any) *Chil
 	return &Child{of: w, future: workflow.ExecuteChildWorkflow(ctx, w.workflowType(), in)}
 }
 
-// Wait waits for the end of the run. The Result and the error are as from [Run.Wait]. If the run has failed, errors.As also finds an ApplicationError
-// of the SDK in the error: its message is the error of the node that has failed first, and its type and details are the step's. If ctx was cancelled
-// and the run therefore ended as cancelled, the error also wraps the CanceledError of the SDK. A workflow that returns this error ends as cancelled,
-// not as failed.
+// Wait waits for the end of the run. It returns the same Result and error as [Run.Wait]. If the run has failed, errors.As also finds an
+// ApplicationError of the SDK in the error. Its message is the error of the node that failed first; its type and details come from the
+// ApplicationError of the step, if there is one. If ctx was cancelled and the run has ended as cancelled, the error also wraps the CanceledError of
+// the SDK. A workflow that returns this error ends as cancelled, not as failed.
 func (c *Child) Wait(ctx workflow.Context) (*kahn.Result, error) {
 	if c.err != nil {
 		return nil, c.err
@@ -129,11 +129,11 @@ func (c *Child) Wait(ctx workflow.Context) (*kahn.Result, error) {
 	return res, err
 }
 
-// Future returns the future of the child workflow, for a Selector, or nil if the run was not started; Wait returns the reason.
+// Future returns the future of the child workflow, for a Selector. If the run was not started, Future returns nil, and Wait returns the reason.
 func (c *Child) Future() workflow.ChildWorkflowFuture { return c.future }
 
-// Signal answers a waiting node of the run with a signal of Temporal. A nil error does not mean that the run accepts the answer. If the run refuses a
-// signal, it only logs this.
+// Signal answers a waiting node of the run with a signal of Temporal. A nil error does not mean that the run accepts the answer. If the run refuses
+// the answer, it logs a warning.
 func (c *Child) Signal(ctx workflow.Context, gate string, value any) error {
 	if c.err != nil {
 		return c.err
@@ -145,10 +145,10 @@ func (c *Child) Signal(ctx workflow.Context, gate string, value any) error {
 	return c.future.SignalChildWorkflow(ctx, SignalName, r).Get(ctx, nil)
 }
 
-// SignalName is the name of the signal that answers a node. Its argument is the same as the argument of SignalUpdate.
+// SignalName is the name of the signal that answers a node. The signal has the same argument as SignalUpdate.
 const SignalName = "kahn.Answer"
 
-// hearAnswers handles the signals that answer nodes. Their senders get no reply, so the run logs the signals that it refuses.
+// hearAnswers handles the signals that answer nodes. The sender of a signal gets no reply, so if the run refuses a signal, it logs a warning.
 func (x *interpreter) hearAnswers() {
 	for {
 		var data json.RawMessage

@@ -56,9 +56,9 @@ func (r *redriving) options(from *kahn.Snapshot) []kahn.Option {
 // empty, Redrive takes all nodes that failed, were aborted or were cancelled. The parameter "q" says who asks. The options may be [kahn.Anew],
 // [kahn.DespiteHandlers] and [kahn.KeepDescendants], and for failed compensations [kahn.RepeatCompensations] and [kahn.CompensatedByHand].
 //
-// The run continues in a new execution of its workflow, under the same id, on the same task queue and with the same settings. The returned Run
-// waits for that execution. Redrive queries the former execution; the query needs a live worker. The error matches [kahn.ErrTransition] if the
-// run has not ended, or was redriven already; other errors are as for kahn.Redrive. If Redrive returns an error, nothing was started.
+// The run continues in a new execution of its workflow, under the same id, on the same task queue and with the same settings. The method Wait of the
+// returned Run waits for this execution. Redrive queries the former execution; the query needs a live worker. The error matches [kahn.ErrTransition]
+// if the run has not ended, or continues already; other errors are as for kahn.Redrive. If Redrive returns an error, nothing was started.
 func (r *Run) Redrive(ctx context.Context, nodes []string, q kahn.Request, opts ...kahn.Option) (*Run, error) {
 	what, err := prepareRedrive(nodes, q, opts)
 	if err != nil {
@@ -140,8 +140,8 @@ func (r *Run) ended(ctx context.Context) (last lastExecution, err error) {
 	return last, err
 }
 
-// redriven returns the input of the execution with which the run continues. It first tries the redrive in a Coordinator, and returns the
-// Coordinator's error. So Redrive does not start an execution that would refuse the redrive.
+// redriven returns the input of the execution with which the run continues. It tries the redrive in a Coordinator, and returns the
+// Coordinator's error. So Redrive starts no execution that would refuse the redrive.
 func (e lastExecution) redriven(w Workflow, what *redriving) (input, error) {
 	next := e.in
 	if e.out.Error != "" {
@@ -160,7 +160,7 @@ func (e lastExecution) redriven(w Workflow, what *redriving) (input, error) {
 }
 
 // uncalled is an option for a Coordinator that only checks a start, a redrive or an adoption. With this option the Coordinator calls no guard, test
-// or fallback of the plan, since only workers call these functions.
+// or fallback of the plan. Only workers call these functions.
 var uncalled = kahn.GraphCalls(func(string, string, func() (any, error)) (any, error) { return nil, kahn.ErrCallAborted })
 
 // converter returns the data converter of the client.

@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// registerWith registers the workflows and the activities of the host. It begins with the types that each Options has, so a second Register for the
-// same worker changes nothing.
+// registerWith registers the workflows and the activities of the host. It begins with the types that do not depend on the Options. So a second
+// Register for the same worker fails before it changes anything.
 func (h *host) registerWith(r Registry) error {
 	if r == nil {
 		return fmt.Errorf("kahn/temporal: %w: no worker", kahn.ErrBadOption)
@@ -45,7 +45,7 @@ func (h *host) registerWith(r Registry) error {
 	return nil
 }
 
-// leading returns the keys of a map, sorted, with the given key first if the map has it.
+// leading returns the sorted keys of a map. If the map has the key that the parameter "first" names, this key comes first.
 func leading(names map[string]string, first string) []string {
 	list := slices.Sorted(maps.Keys(names))
 	if i := slices.Index(list, first); i > 0 {
@@ -54,8 +54,8 @@ func leading(names map[string]string, first string) []string {
 	return list
 }
 
-// registered calls a function that registers a type with a worker. The SDK panics if the worker has the type already; registered returns an error. The
-// parameter "of" says whose type it is; it is "" for a type that kahn itself chooses.
+// registered calls a function that registers a type with a worker. If the worker has the type already, the SDK panics, and registered returns an
+// error. The parameter "of" says to which graph or kind the type belongs. It is "" if kahn itself has chosen the type.
 func registered(what, name, of string, register func()) error {
 	err := foreign.Contain(func() error { register(); return nil }, func(v any) error { return foreign.NewPanicError(v) })
 	if err == nil {
@@ -77,7 +77,7 @@ func registered(what, name, of string, register func()) error {
 		kahn.ErrBadOption, article+what, name, of, what, thing, field)
 }
 
-// activityTypes returns the activity types of the plans. The value says which kind has the type, and names a node of the kind.
+// activityTypes returns the activity types of the plans, as the keys of a map. The value for a type names its kind, and a node of the kind.
 func (o Options) activityTypes() map[string]string {
 	types := map[string]string{ActivityName: ""}
 	for k, path := range o.kinds(func(kahn.Node) bool { return true }) {
@@ -89,7 +89,8 @@ func (o Options) activityTypes() map[string]string {
 	return types
 }
 
-// kinds returns the kinds of those nodes of the plans that a function selects. The value names the first node of the kind, in brackets.
+// kinds returns the kinds of the selected nodes of the plans, and the kinds of all compensations by CompensateBy. The kinds are the keys of a map.
+// The value for a kind names the first node of the kind, in brackets.
 func (o Options) kinds(selects func(kahn.Node) bool) map[string]string {
 	kinds := map[string]string{}
 	note := func(kind, path string, p *kahn.Plan) {
@@ -123,7 +124,7 @@ func kindText(kind string) string {
 	return fmt.Sprintf("kind %q", kind)
 }
 
-// workflowTypes returns the workflow types of the plans. The value says which graph has the type.
+// workflowTypes returns the workflow types of the plans, as the keys of a map. The value for a type names the first graph with this type.
 func (o Options) workflowTypes() map[string]string {
 	types := map[string]string{}
 	for _, p := range o.Plans {
@@ -135,9 +136,9 @@ func (o Options) workflowTypes() map[string]string {
 	return types
 }
 
-// Warnings lists the entries of Kinds that have no effect, because no node of the Plans with attempts has the kind. [Options.Register] and [NewWorker] accept such
-// entries, since workers with different Plans may share their Kinds, and log the warnings with slog.Default. Each warning matches
-// [kahn.ErrUnknownKind] and lists the kinds of the Plans.
+// Warnings returns a warning for each entry of Kinds that has no effect, because the Plans have no attempts of its kind. [Options.Register] and
+// [NewWorker] log the warnings with slog.Default. They return no error for these entries, since workers with different Plans may share their Kinds.
+// Each warning matches [kahn.ErrUnknownKind] and lists the kinds of the Plans.
 func (o Options) Warnings() (warnings []error) {
 	kinds := o.kinds(hasAttempts)
 	for _, name := range slices.Sorted(maps.Keys(o.Kinds)) {

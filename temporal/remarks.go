@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// remark is something a step reported while it ran: a message, a chunk, tokens, usage, or a label.
+// remark is a report of a running step: a message, a chunk, tokens, usage, or a label.
 type remark struct {
 	Message *string         `json:"message,omitempty"`
 	Level   slog.Level      `json:"level,omitempty"` // the level of a message
@@ -26,15 +26,15 @@ type remark struct {
 	Label []string           `json:"label,omitempty"` // a name and a value, see kahn.Step.SetLabel
 }
 
-// remarkBytes is the most bytes of remarks that an attempt keeps. They are bounded, since the history contains them. Further remarks
-// are dropped, and a last message says how many.
+// remarkBytes is the most bytes of messages, chunks and labels that an attempt keeps. The bound exists because the history contains them.
+// The attempt drops further remarks of these kinds, and a last message says how many.
 const remarkBytes = 16 << 10
 
-// maxUsed is the largest number of names under which an attempt counts usage. A run has the same bound.
+// maxUsed is the most names under which an attempt counts usage. A run has the same bound.
 const maxUsed = 100
 
-// recorder collects what a step reports while it runs. The activity sends these reports with the result of the step. Messages also go to the log of
-// the worker.
+// recorder collects what a step reports while it runs. The activity returns these reports with the result of the step. Messages also go to the
+// log of the worker.
 type recorder struct {
 	log   log.Logger
 	codec kahn.Codec
@@ -62,7 +62,7 @@ func (r *recorder) Log(level slog.Level, message string) {
 	r.keep(remark{Message: &message, Level: level}, len(message))
 }
 
-// Emit records a chunk of the step. A chunk that cannot be encoded is dropped.
+// Emit records a chunk of the step. If the chunk cannot be encoded, Emit drops it and logs a warning.
 func (r *recorder) Emit(chunk any) {
 	data, err := r.codec.Encode(chunk)
 	if err != nil {
@@ -80,7 +80,7 @@ func (r *recorder) Tokens(input, output int) {
 	r.tokens.Output += output
 }
 
-// Use counts what the step uses.
+// Use adds an amount to the usage of the step under a name. After maxUsed names, it drops the usage under new names.
 func (r *recorder) Use(name string, amount float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +108,7 @@ func (r *recorder) keep(m remark, size int) {
 	r.remarks, r.size = append(r.remarks, m), r.size+size
 }
 
-// The method told returns the reports of the step so far, in order.
+// The method told returns the step's messages, chunks and labels so far, in order, and after them its tokens and its usage.
 func (r *recorder) told() []remark {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +126,7 @@ func (r *recorder) told() []remark {
 	return list
 }
 
-// The method tell repeats in the run what the step has reported in the worker.
+// The method tell repeats in the run a report that the step has made in the worker.
 func (m remark) tell(to *kahn.Step, codec kahn.Codec) {
 	switch {
 	case m.Message != nil:
@@ -158,8 +158,8 @@ type remarked struct {
 // remarkedPrefix is the beginning of the JSON of a value of type remarked. No other result begins with it.
 var remarkedPrefix = []byte(`{"reply":`)
 
-// shortResult shortens a result that is only a value: it returns the value itself. It does not shorten a result whose value is an object, since the
-// object by itself would look like a reply.
+// shortResult shortens a result that consists of a value alone: it returns the value. If the value is an object, it returns the result unchanged,
+// since the object would look like a reply. It also returns every other result unchanged.
 func shortResult(result json.RawMessage) json.RawMessage {
 	value, is := bytes.CutPrefix(result, []byte(`{"value":`))
 	if value = bytes.TrimSuffix(value, []byte("}")); is && isValue(value) && json.Valid(value) {
@@ -168,7 +168,7 @@ func shortResult(result json.RawMessage) json.RawMessage {
 	return result
 }
 
-// isValue reports whether a result is only a value, see shortResult.
+// isValue reports whether shortResult has shortened a result to its value.
 func isValue(result json.RawMessage) bool { return len(result) > 0 && result[0] != '{' }
 
 // The function split separates a result into the reply, the remarks and the details.

@@ -54,7 +54,7 @@ type waiting struct {
 	Choices  []string        `json:"choices,omitempty"`
 }
 
-// The method handle sets the handlers of the updates and of the queries. An update is carried out in its handler, which does not
+// The method handle sets the handlers of the updates and of the queries. The handler of an update carries out the update, and does not
 // block.
 func (x *interpreter) handle() error {
 	return errors.Join(
@@ -99,7 +99,7 @@ func (r signalRequest) decision(codec kahn.Codec) (d kahn.Decision, err error) {
 }
 
 // checkSignal returns an error if the run would refuse a signal, so that a refused signal never enters the history. It changes nothing. If the
-// BlobStore cannot read the value at the moment, checkSignal returns no error, and x.signal then fails the workflow task.
+// BlobStore cannot read the value at the moment, checkSignal returns nil. The later call of x.signal then fails the workflow task.
 func (x *interpreter) checkSignal(r signalRequest) error {
 	var silent error
 	d, err := r.decision(x.watched(x.ctx, &silent).Codec)
@@ -149,7 +149,7 @@ func (x *interpreter) state() (state, error) {
 	return s, nil
 }
 
-// If a run refuses a request with one of these errors, errors.Is finds the error also in the process that has sent the request.
+// The sentinel errors of refusals. In the process that has sent the request, errors.Is also finds these errors.
 var refusals = []struct {
 	name string
 	err  error
@@ -161,10 +161,11 @@ var refusals = []struct {
 	{"unknown input", kahn.ErrUnknownInput}, {"bad option", kahn.ErrBadOption}, {"at rest", kahn.ErrAtRest},
 }
 
-// otherRefusal is the type of a refusal with another error.
+// otherRefusal is the type of a refusal whose error matches none of the refusals above.
 const otherRefusal = "refused"
 
-// refusalOf returns the type of the refusal with an error, and the error that it matches in the process that has sent the request, or nil.
+// refusalOf returns the type of a refusal with the given error, and the error in refusals that the given error matches. If it matches none of them,
+// "matches" is nil.
 func refusalOf(err error) (name string, matches error) {
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {
@@ -182,7 +183,8 @@ func encodeRefusal(err error) error {
 	return sdk.NewNonRetryableApplicationError(err.Error(), name, nil)
 }
 
-// refuse returns the failure of a run that cannot begin on any worker. Its cause has the type of a refusal.
+// refuse returns the failure of a run that cannot begin on any worker. If err matches an error in refusals, the failure has a
+// cause, whose type names this error.
 func refuse(err error) error {
 	o := sdk.ApplicationErrorOptions{NonRetryable: true}
 	if name, matches := refusalOf(err); matches != nil {
@@ -191,7 +193,7 @@ func refuse(err error) error {
 	return sdk.NewApplicationErrorWithOptions(err.Error(), refusedRun, o)
 }
 
-// decodeRefusal is the reverse of encodeRefusal and of refuse. It returns any other error unchanged.
+// decodeRefusal is the reverse of encodeRefusal and of refuse. If the error matches none of the refusals, it returns the error unchanged.
 func decodeRefusal(err error) error {
 	var outer *sdk.ApplicationError
 	if !errors.As(err, &outer) {
@@ -209,7 +211,8 @@ func decodeRefusal(err error) error {
 	return err
 }
 
-// refusal is the error of a request that the run has refused. It unwraps to the sentinel error, and to the SDK's error, which has the type.
+// refusal is the error of a request that the run has refused. It wraps the sentinel error, and the SDK's error with the type of
+// the refusal.
 type refusal struct {
 	text string
 	err  error

@@ -14,15 +14,15 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// ErrTooLarge is matched by the error for values that are larger than Temporal takes: the results of a run, its inputs, or an answer. If a
+// ErrTooLarge is matched by an error about values that are too large for Temporal: the results of a run, its inputs, or an answer. If a
 // run ends with this error, its Result has no outputs.
 var ErrTooLarge = errors.New("too large for Temporal")
 
-// room tracks how much of a payload the snapshot of a run takes if there is no BlobStore. An output that does not fit fails its node,
-// because with the output the snapshot would be too large for Temporal.
+// room estimates the size of a run's snapshot if there is no BlobStore. If the output of a node would make the snapshot too large for
+// Temporal, the node fails.
 type room struct {
-	measured int // bytes of the snapshot, compressed, when it was measured
-	since    int // the snapshot has grown by at most this many bytes since it was measured
+	measured int // the compressed size of the snapshot at the last measurement, in bytes
+	since    int // the snapshot has grown by at most this many bytes since the last measurement
 }
 
 const (
@@ -31,13 +31,13 @@ const (
 	smallText = 2 << 10              // a result or an answer of at most this many bytes is never refused
 )
 
-// weight returns how many bytes a result adds to the snapshot at most. It counts the node's output again for each composite around the
-// node, since the composite's output may contain it.
+// weight returns the most bytes that a result can add to the snapshot. It counts the node's output again for each composite around the
+// node, since the output of the composite may contain the node's output.
 func weight(path string, size int) int {
 	return nodeBytes + 2*len(path) + size*(1+strings.Count(path, "/")+strings.Count(path, "["))
 }
 
-// begin sets the fields of room to the sizes of the snapshot and of the inputs with which an execution begins.
+// begin initialises the room from the snapshot, the inputs and the payload in the input of an execution.
 func (r *room) begin(in input) {
 	if p := in.Snapshot; p != nil {
 		r.measured = max(len(p.JSON), len(p.Gzip))
@@ -56,7 +56,7 @@ type measurement struct {
 	Result int `json:"result"`
 }
 
-// The method bound replaces a result by an error if the snapshot has no room for it. The history records the measured sizes, since another
+// The method bound replaces a result by an error if the snapshot has no room for the result. The history records the measured sizes, since another
 // version of Go may compress differently.
 func (x *interpreter) bound(s *kahn.Step, reply kahn.Reply, data json.RawMessage) kahn.Reply {
 	if x.texts.blobs {
@@ -113,7 +113,7 @@ func answerWeight(gate string, size int) int { return weight(gate, 2*size) }
 // The method answered adds the weight of an answer to x.room.
 func (x *interpreter) answered(r signalRequest) { x.room.since += answerWeight(r.Gate, len(r.Value)) }
 
-// fitsAnswer returns an error if an answer does not fit into the snapshot. It changes nothing.
+// fitsAnswer returns an error if an answer does not fit into the snapshot. It does not change x.room.
 func (x *interpreter) fitsAnswer(r signalRequest) error {
 	if x.texts.blobs || len(r.Value) <= smallText || x.room.measured+x.room.since+answerWeight(r.Gate, len(r.Value)) <= roomBytes {
 		return nil
@@ -124,8 +124,8 @@ func (x *interpreter) fitsAnswer(r signalRequest) error {
 	return nil
 }
 
-// The method stay continues a run in this execution if the run was left, but its snapshot is too large for a new execution. The run
-// then fails.
+// The method stay continues a run in this execution. The caller has left the run for a new execution, but the snapshot is too large for
+// one. So stay aborts the run, unless the run is already undoing nodes.
 func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 	opts := append(x.always(), kahn.Resume(from))
 	c, err := kahn.NewCoordinator(x.plan, workflow.Now(x.ctx), opts...)
@@ -134,7 +134,7 @@ func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 	}
 	x.c, x.full = c, true
 	for n := range x.c.Run().Nodes() {
-		if n.Compensation == kahn.CompensationRunning { // the run is about to fail, and continues to undo
+		if n.Compensation == kahn.CompensationRunning { // the run is undoing nodes, and ends when it has undone them
 			return nil
 		}
 	}
@@ -142,8 +142,8 @@ func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 	return nil
 }
 
-// tooLarge returns the failure of a run whose snapshot is too large. The Result of such a run has no outputs and, if it would still be too
-// large, no errors.
+// tooLarge returns the failure of a run whose snapshot is too large. The Result of this run has no outputs. If the snapshot is still too
+// large without the outputs, the Result does not have the nodes in composites either, and at last no errors.
 func (x *interpreter) tooLarge(res *kahn.Result, why error) error {
 	out := output{Status: res.Status, Rule: x.in.Settings.StatusRule, Error: why.Error()}
 	o := sdk.ApplicationErrorOptions{NonRetryable: true}

@@ -8,9 +8,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Settings are the options that decide what happens in a run, as data. Each field without a comment is the option of package kahn of the
-// same name; zero means that option's default. Settings are a part of the workflow's input, so a worker that takes over a run decides like the worker
-// before it. The JSON form has snake-case names, also in default_retry and in the rates; times are nanoseconds.
+// Settings are the options of a run, as data. A field without a comment is the option of package kahn that has the same name; zero means the
+// default of that option. Settings are a part of the workflow's input, so all workers that perform a run use the same Settings. All names in the
+// JSON form are in snake case; times are nanoseconds.
 type Settings struct {
 	Mode           kahn.Mode        `json:"mode,omitempty"`
 	StatusRule     kahn.StatusRule  `json:"status_rule,omitempty"`
@@ -25,16 +25,16 @@ type Settings struct {
 	Timeout        time.Duration    `json:"timeout,omitempty"`
 	CancelGrace    time.Duration    `json:"cancel_grace,omitempty"`
 	CleanupTimeout time.Duration    `json:"cleanup_timeout,omitempty"`
-	// MaxCrashes is how many consecutive attempts of one node may lose their worker. Node.MaxCrashes overrides it for that node. Zero means 3, and a
-	// negative number means no bound.
+	// MaxCrashes is how many consecutive attempts of one node may lose their worker. Node.MaxCrashes overrides this number for its node. Zero means
+	// 3, and a negative number means no bound.
 	MaxCrashes int `json:"max_crashes,omitempty"`
 	// MapChildren is the number of items above which a map is large. If several attempts of a large map's items begin together, child
-	// workflows perform them. Each child performs 4 to 100 attempts, but at most MapChildren. Zero means 200. If MapChildren is negative,
+	// workflows perform these attempts. Each child performs 4 to 100 attempts, but at most MapChildren. Zero means 200. If MapChildren is negative,
 	// 1, 2 or 3, the workflow of the run performs all attempts.
 	MapChildren int `json:"map_children,omitempty"`
 
-	// former says that the JSON form has the names of Go's fields in default_retry and in the rates, as former versions have written it. A run that a
-	// former version has started keeps this form, since a worker of a former version may perform its next execution.
+	// former says that the JSON form has the names of Go's fields in default_retry and in the rates. Former versions wrote this form. A run that a
+	// former version has started keeps the form, since a worker of a former version may perform the next execution of the run.
 	former bool
 }
 
@@ -49,7 +49,7 @@ type settingsForm struct {
 	DefaultRetry *retryForm `json:"default_retry,omitempty"`
 }
 
-// rateForm is the JSON form of a kahn.Rate. Package json also reads the former names into it, since only the case of their letters differs.
+// rateForm is the JSON form of a kahn.Rate. Package json ignores the case of letters, so it also reads the former names.
 type rateForm struct {
 	Starts int           `json:"starts"`
 	Per    time.Duration `json:"per"`
@@ -63,7 +63,7 @@ type retryForm struct {
 	Multiplier    float64          `json:"multiplier,omitempty"`
 	MaxDelay      time.Duration    `json:"max_delay,omitempty"`
 	Jitter        kahn.Jitter      `json:"jitter,omitempty"`
-	RetryOn       []kahn.CauseKind `json:"retry_on,omitzero"` // an empty list is not the same as none
+	RetryOn       []kahn.CauseKind `json:"retry_on,omitzero"` // an empty list differs from nil
 	MaxRetryAfter time.Duration    `json:"max_retry_after,omitempty"`
 }
 
@@ -75,7 +75,7 @@ func (s Settings) MarshalJSON() ([]byte, error) {
 	return json.Marshal(settingsForm{plainSettings(s), rateForm(s.StartRate), rateForm(s.KeyRate), (*retryForm)(s.DefaultRetry)})
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. It also reads the names that former versions have written in default_retry.
+// UnmarshalJSON implements [json.Unmarshaler]. It also reads the names that former versions wrote in default_retry.
 func (s *Settings) UnmarshalJSON(data []byte) error {
 	form := settingsForm{plainSettings: plainSettings(*s)}
 	var retry struct {
@@ -94,7 +94,7 @@ func (s *Settings) UnmarshalJSON(data []byte) error {
 	return s.readFormer(retry.Members)
 }
 
-// readFormer sets those fields of DefaultRetry whose names former versions have written in another way.
+// readFormer reads those members of default_retry that have other names in the former form.
 func (s *Settings) readFormer(members map[string]json.RawMessage) error {
 	r := s.DefaultRetry
 	for _, m := range []struct {

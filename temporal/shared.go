@@ -9,9 +9,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// writtenOnce is a codec that encodes a list or a map only once, however many calls contain it. Each call of a map's item has the whole list, so
-// without this codec the time for n items would grow with n². The codec remembers texts only between the calls of its methods `begin` and
-// `end`. Values do not change in this time.
+// writtenOnce is a codec that encodes a list or a map only once, even if many calls contain it. The call of each item of a map node may contain
+// the whole list, so without this codec the time for n items would grow with n². The codec remembers texts from a call of its method `begin` until
+// the next call of its method `end`. Values do not change between these two calls.
 type writtenOnce struct {
 	kahn.Codec
 	written map[place]written // nil outside of begin and end
@@ -24,7 +24,7 @@ type place struct {
 	size int
 }
 
-// written is a value and its text. It keeps the value alive, so that no other value gets the same address while the text is remembered.
+// written is a value and its text. The value stays reachable while the codec remembers the text, so no other value gets the same address.
 type written struct {
 	value any
 	text  json.RawMessage
@@ -52,8 +52,8 @@ func (w *writtenOnce) Encode(value any) (json.RawMessage, error) {
 	return text, err
 }
 
-// readOnce is a codec that remembers the values of recent blobs. Steps of one worker share a value, as the steps of a run in one process
-// do.
+// readOnce is a codec that remembers the values of recent blobs. So the steps of one worker share a value, like the steps of a run in one
+// process.
 type readOnce struct {
 	kahn.Codec
 	mu     sync.Mutex // guards the fields below

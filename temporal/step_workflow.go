@@ -18,36 +18,36 @@ import (
 )
 
 // StepWorkflow describes the child workflow that performs an attempt, see Kind.Workflow. Temporal does not retry the child: the Retry of the node
-// decides, and each attempt is a child of its own.
+// decides about retries, and each attempt is a new child workflow.
 type StepWorkflow struct {
-	// Type is the type of the workflow, which a worker of its task queue has registered.
+	// Type is the type of the workflow. The workers of the workflow's task queue must have registered this type.
 	Type string
 	// Args are the arguments of the workflow. Together they have at most Options.MaxBytes.
 	Args []any
-	// Result is a pointer to a new value, which gets the result of the child and becomes the output of the node: see Options.Types. If Result is
-	// nil, the result is read as JSON, as kahn.Types reads it: a number without a type is a float64.
+	// Result is a pointer to a new value. kahn reads the result of the child into this value, which becomes the output of the node: see
+	// Options.Types. If Result is nil, kahn reads the result as JSON, with the rules of kahn.Types: a number without a type becomes a float64.
 	Result any
-	// ID is the id of the workflow. "" means the id of the run's workflow, the path of the node and the number of the attempt: order-17/ship/2. If the
-	// run was not started by [Start], its run id takes the place of the workflow's id. An attempt to undo the node has "undo:" before the path. If a
-	// workflow with the id is running, the attempt fails without effect.
+	// ID is the id of the workflow. "" means the id of the run's workflow, the path of the node and the number of the attempt: order-17/ship/2. If
+	// the run was not started by [Start], its run id takes the place of the workflow's id. An attempt to undo the node has "undo:" before the path.
+	// If a workflow with this id is already running, the attempt fails without effect.
 	ID string
-	// TaskQueue is the queue of the workflow. "" means the TaskQueue of the Kind or, if that is "", too, the queue of the run.
+	// TaskQueue is the queue of the workflow. "" means the TaskQueue of the Kind or, if the Kind has none, the queue of the run.
 	TaskQueue string
-	// ExecutionTimeout and RunTimeout are Temporal's timeouts. When one expires, the attempt fails. The Timeout of the node asks the child to
-	// cancel instead. Zero means no bound.
+	// ExecutionTimeout and RunTimeout are Temporal's timeouts of the child. When one of them expires, the attempt fails. When the Timeout of the node
+	// expires, kahn cancels the child instead. Zero means no bound.
 	ExecutionTimeout, RunTimeout time.Duration
 	// Memo and Attributes are the memo and the search attributes of the workflow.
 	Memo       map[string]any
 	Attributes sdk.SearchAttributes
-	// Priority is the priority of the workflow's tasks. Its empty fields are as in the Kind.
+	// Priority is the priority of the workflow's tasks. For an empty field, the priority of the node's activities counts, see [Kind].
 	Priority sdk.Priority
 }
 
 // maxID is the longest id that Temporal takes for a workflow, in bytes.
 const maxID = 1000
 
-// workflowOf returns the function that describes the child workflow for an attempt, or nil if an activity performs the attempt. Runs that former
-// versions have started have activities only.
+// workflowOf returns the function that describes the child workflow for an attempt, or nil if an activity performs the attempt. In a run that a
+// former version has started, activities perform all attempts.
 func (x *interpreter) workflowOf(s *kahn.Step) func(*kahn.Step) (StepWorkflow, error) {
 	f := x.Kinds[s.Kind()].Workflow
 	if f == nil || !x.named {
@@ -59,9 +59,9 @@ func (x *interpreter) workflowOf(s *kahn.Step) func(*kahn.Step) (StepWorkflow, e
 	return f
 }
 
-// describe sets the child workflow that performs an attempt, and the bytes of its arguments. The history does not record what the function f returns,
-// so a replay calls f again, and describe verifies f as [interpreter.verify] does. The function gets a Step of its own, as on a worker. What it logs
-// and emits through this Step is dropped, so the number of calls makes no difference.
+// describe calls the function f, and sets the child workflow of an attempt and the bytes of its arguments. The history does not record the result
+// of f, so a replay calls f again. Therefore describe verifies f like [interpreter.verify]. The function gets a new Step, like a step on a worker.
+// kahn drops what f logs and emits through this Step, so the number of calls makes no difference.
 func (x *interpreter) describe(a *attempt, f func(*kahn.Step) (StepWorkflow, error)) error {
 	s := a.step
 	var data []byte
@@ -99,7 +99,7 @@ func (x *interpreter) describe(a *attempt, f func(*kahn.Step) (StepWorkflow, err
 	return x.fits(s.Path(), "call", a.data)
 }
 
-// argsOf checks a StepWorkflow, and returns its arguments as Temporal gets them.
+// argsOf checks a StepWorkflow, and returns its arguments, encoded for Temporal.
 func (x *interpreter) argsOf(w StepWorkflow) ([]byte, error) {
 	if w.Type == "" {
 		return nil, fmt.Errorf("%w: the workflow has no Type", kahn.ErrBadOption)
@@ -114,7 +114,7 @@ func (x *interpreter) argsOf(w StepWorkflow) ([]byte, error) {
 	return proto.Marshal(payloads)
 }
 
-// hasWorkflows reports whether a child workflow performs an attempt now.
+// hasWorkflows reports whether the child workflow of a StepWorkflow is running.
 func (x *interpreter) hasWorkflows() bool {
 	for _, a := range x.calls {
 		if a.by != nil {
@@ -152,7 +152,7 @@ func (x *interpreter) performBy(a *attempt, w StepWorkflow) {
 	})
 }
 
-// replyBy returns the reply of a child workflow that has ended, and the JSON of its result.
+// replyBy returns the reply and the JSON of the result of a child workflow that has ended or could not begin.
 func (x *interpreter) replyBy(a *attempt, child workflow.ChildWorkflowFuture) (kahn.Reply, json.RawMessage) {
 	var text json.RawMessage
 	into := a.by.Result

@@ -18,30 +18,30 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Store shows the runs of a namespace to readers of stored runs, such as the page of module inspector, and passes the requests of operators
-// on to the runs:
+// Store gives programs that read stored runs, such as the page of module inspector, access to the runs of a namespace. It also passes the
+// requests of operators on to these runs:
 //
 //	inspector.Handler(inspector.Options{Store: temporal.Store{Client: c}, Workflows: []inspector.Workflow{{Plan: plan}}})
 //
-// The id of a run is the id of its workflow. Its nodes and events are read by queries, which need a live worker that has the plan. Signal,
-// Cancel, Abort and CancelNode are updates, see [Run]; the page of the inspector calls them. Methods that would write records return
-// [ErrReadOnly].
+// The id of a run is the id of its workflow. Store reads the nodes and the events of a run by queries, which need a live worker that has the
+// plan. Signal, Cancel, Abort and CancelNode send updates to the run, see [Run]; the page of the inspector calls these methods. ListNodes and
+// the methods that would write records return [ErrReadOnly].
 type Store struct {
 	Client client.Client
 	// Blobs is the store of the workers, see Options.Blobs.
 	Blobs store.BlobStore
 	// DataConverter is the client's data converter, see Workflow.DataConverter.
 	DataConverter converter.DataConverter
-	// Types are the types of the workflows that List asks Temporal for, see Options.WorkflowType; [WorkflowName] is the type of runs that former
+	// Types are the workflow types for which List asks Temporal, see Options.WorkflowType; [WorkflowName] is the type of the runs that former
 	// versions started. If Types is nil, List reads all workflows of the namespace, and drops the workflows that are not runs.
 	Types []string
-	// If SearchAttributes is set, the service selects runs by their search attributes, see Workflow.SearchAttributes. With a filter for a workflow or
-	// a status, List then finds only runs that were started with search attributes. If SearchAttributes is false, the service selects workflows only
-	// by properties that every workflow has, and List drops the runs that do not match the filter.
+	// If SearchAttributes is set, the service selects runs by their search attributes, see Workflow.SearchAttributes. If
+	// the filter names a workflow or a status of runs that have not ended, List then does not find runs that were started without search attributes.
+	// If SearchAttributes is false, the service uses only properties that every workflow has, and List drops the runs that do not match the filter.
 	SearchAttributes bool
 }
 
-// ErrReadOnly is returned by the methods of Store that would write records.
+// ErrReadOnly is returned by ListNodes, and by the methods of Store that would write records.
 var ErrReadOnly = errors.New("the store is read-only: only workers write the runs of a Temporal service")
 
 var (
@@ -49,7 +49,7 @@ var (
 	_ store.EventStore = Store{}
 )
 
-// The map statuses has the status of a run for each status of a workflow.
+// The map statuses maps the status of a workflow to the status of its run.
 var statuses = map[enums.WorkflowExecutionStatus]kahn.RunStatus{
 	enums.WORKFLOW_EXECUTION_STATUS_RUNNING: kahn.RunRunning, enums.WORKFLOW_EXECUTION_STATUS_COMPLETED: kahn.RunCompleted,
 	enums.WORKFLOW_EXECUTION_STATUS_FAILED: kahn.RunFailed, enums.WORKFLOW_EXECUTION_STATUS_CANCELED: kahn.RunCancelled,
@@ -61,8 +61,8 @@ func (s Store) run(id string) *Run {
 	return Attach(s.Client, Workflow{ID: id, Blobs: s.Blobs, DataConverter: s.DataConverter})
 }
 
-// Codec returns the codec of the runs, with the host's own types of values. A page that shows values of Blobs needs it as the Codec of its
-// inspector.Options.
+// Codec returns the codec of the runs; types are the host's own types of values. If a page shows values of Blobs, its inspector.Options need
+// this Codec.
 func (s Store) Codec(types kahn.Types) kahn.Codec {
 	return Workflow{Types: types, Blobs: s.Blobs, DataConverter: s.DataConverter}.texts().Codec
 }
@@ -77,7 +77,7 @@ func known(err error) error {
 	return err
 }
 
-// Load implements [store.Store]. The Run that it returns has neither record nor nodes: see ReadSnapshot.
+// Load implements [store.Store]. The returned Run has neither a record nor nodes: see ReadSnapshot.
 func (s Store) Load(ctx context.Context, id string) (*store.Run, error) {
 	about, err := s.Client.DescribeWorkflowExecution(ctx, id, "")
 	if err != nil {
@@ -125,7 +125,7 @@ func (s Store) CancelNode(ctx context.Context, id, node string) error {
 	return s.run(id).CancelNode(ctx, node)
 }
 
-// The method row returns a run as Temporal lists it.
+// The method row converts an entry of Temporal's list into a run.
 func (s Store) row(w *workflowpb.WorkflowExecutionInfo) store.Run {
 	var m memo
 	read := s.DataConverter
@@ -174,7 +174,7 @@ func (s Store) List(ctx context.Context, q store.Query) (page store.Page, err er
 	return page, nil
 }
 
-// Count implements [store.Admin]: it reads all pages of the list.
+// Count implements [store.Admin]. It reads all pages of the list.
 func (s Store) Count(ctx context.Context, f store.Filter) ([]store.Count, error) {
 	type kind struct {
 		workflow string

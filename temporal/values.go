@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// packed is a snapshot as a part of a payload.
+// packed is the form of a snapshot in a payload. Only one of its fields is set.
 type packed struct {
 	JSON json.RawMessage `json:"json,omitempty"` // a short snapshot
 	Gzip []byte          `json:"gzip,omitempty"`
@@ -40,7 +40,7 @@ func (t texts) pack(s *kahn.Snapshot) (*packed, error) {
 	return packJSON(data)
 }
 
-// packJSON packs a snapshot that is not kept as a blob.
+// packJSON packs a snapshot that the run does not store as a blob.
 func packJSON(data []byte) (*packed, error) {
 	if len(data) <= plainBytes {
 		return &packed{JSON: data}, nil
@@ -83,7 +83,7 @@ func (p *packed) open(t texts) (*kahn.Snapshot, error) {
 	return s, nil
 }
 
-// encodeAll writes values by name.
+// encodeAll encodes each of the named values.
 func encodeAll(codec kahn.Codec, values map[string]any) (map[string]json.RawMessage, error) {
 	data := make(map[string]json.RawMessage, len(values))
 	var errs []error

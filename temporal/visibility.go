@@ -47,7 +47,7 @@ func RegisterSearchAttributes(ctx context.Context, c client.Client, namespace st
 }
 
 // show sets the search attribute for the status if the run has search attributes and the status has changed. An execution that continues
-// another one sets the attribute anew.
+// an earlier execution always sets the attribute once.
 func (x *interpreter) show(status kahn.RunStatus) {
 	if !x.in.SearchAttributes || status == x.shown {
 		return
@@ -68,7 +68,7 @@ func shownStatus(w *workflowpb.WorkflowExecutionInfo) (status kahn.RunStatus, ok
 	return status, status.UnmarshalText([]byte(text)) == nil
 }
 
-// The method visible translates a filter into a list query of Temporal. The query leaves out conditions that it cannot express.
+// The method visible translates a filter into a list query of Temporal. It leaves out the conditions that a query cannot express.
 func (s Store) visible(f store.Filter) string {
 	types := "WorkflowType NOT IN (" + literals(BatchName, ItemsName) + ")"
 	if len(s.Types) > 0 {
@@ -95,8 +95,8 @@ func (s Store) visible(f store.Filter) string {
 	return strings.Join(terms, " AND ")
 }
 
-// The method having returns the terms that select runs with one of the statuses. For statuses of ended runs it asks for the status of
-// the workflow, which also covers terminated workflows.
+// The method having returns the terms that select runs in the wanted statuses. A term for runs that have ended compares the status of the
+// workflow, so it also selects terminated workflows, whose search attribute is out of date.
 func (s Store) having(wanted []kahn.RunStatus) (terms []string) {
 	ended := map[kahn.RunStatus]string{
 		kahn.RunCompleted: "ExecutionStatus = 'Completed'", kahn.RunCancelled: "ExecutionStatus = 'Canceled'",

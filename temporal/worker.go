@@ -21,25 +21,25 @@ import (
 
 // Options configures a worker.
 type Options struct {
-	// Plans are the plans that the worker performs. A run identifies its plan by the name and a hash of everything in the plan that
-	// affects a run, so keep a former version of a plan here until its runs have ended.
+	// Plans are the plans that the worker performs. A run identifies its plan by the plan's name and by a hash of everything in the plan
+	// that affects a run. So keep a former version of a plan here until the runs of that version have ended.
 	Plans []*kahn.Plan
 	// Step performs the nodes without a Do of their own, as the step function of kahn.Execute does.
 	Step kahn.StepFunc
 	// Pure declares that the Go functions of the plans, except steps, depend on their arguments alone and change nothing. The workflow calls
 	// these functions again whenever Temporal replays the history of a run. If Pure is false, the history records the result of each call of
 	// When, Test, Fallback, While and Until, and workers refuse plans with functions that [Check] names. All workers must agree on Pure, and
-	// it must not change while there are runs. The worker verifies the declaration: the first time it calls a function, it calls the
-	// function twice. In replays and in the test environment of the SDK it calls a function twice every time. The workflow task fails with
-	// [ErrImpure] if the results differ.
+	// it must not change while there are runs. The worker verifies the declaration: when it calls a function for the first time,
+	// it calls the function twice. In replays and in the test environment of the SDK, it makes every call twice. If the results differ, the
+	// workflow task fails with [ErrImpure].
 	Pure bool
 	// WorkflowType maps the Name of a graph to the type of its runs' workflows, see Workflow.Type; nil means the Name itself. ActivityType maps
 	// a kind to the type of the activities that perform its attempts; "" stands for nodes without a kind, and nil means the kind itself.
 	// Temporal's metrics, lists and rate limits distinguish workflows and activities by these types. All workers must have the same functions,
 	// which must not change while there are runs.
 	WorkflowType, ActivityType func(name string) string
-	// Kinds says how the attempts of a kind are performed, see [Kind]; "" stands for nodes without a kind. For a compensation by CompensateBy, the
-	// Kind in CompensateBy counts. [Options.Warnings] lists the kinds that the Plans do not have.
+	// Kinds says, for each kind, how Temporal performs its attempts, see [Kind]; "" stands for nodes without a kind. For a compensation by
+	// CompensateBy, the Kind in CompensateBy counts. [Options.Warnings] lists the kinds that the Plans do not have.
 	Kinds map[string]Kind
 	// Types are the host's own types of values: see kahn.Types.
 	Types kahn.Types
@@ -47,29 +47,30 @@ type Options struct {
 	// values. All workers of a task queue, and the programs that start and read its runs, must have the same store. PruneBlobs
 	// removes the blobs that no run needs any more. If Blobs is nil, the values themselves are stored in Temporal.
 	Blobs store.BlobStore
-	// View gives each step the results of all its ancestors, see kahn.Step.View. Without View, a step sees only predecessors that have
-	// an error, and the calls of steps stay as small as their inputs.
+	// If View is set, each step gets the results of all its ancestors, see kahn.Step.View. Without View, a step sees only those of its
+	// predecessors that have an error, and the call of a step contains little more than the step's inputs.
 	View bool
-	// MaxBytes is the most bytes of JSON that Temporal gets for one call or one result. A longer call or result fails the node, which is
-	// not retried. Zero means 1 MiB. Temporal refuses 2 MiB.
+	// MaxBytes is the most bytes of JSON that Temporal gets for one call or one result. A longer call or result fails the node, without a
+	// retry. Zero means 1 MiB. Temporal itself refuses 2 MiB.
 	MaxBytes int
-	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as the running attempts have ended. A
-	// run also does so if Temporal suggests it. This keeps histories short, since Temporal bounds their length. Zero means 1,000.
+	// ContinueAfter is the number of attempts after which a run begins no more attempts in its workflow execution. When the running attempts have
+	// ended, the run continues in a new execution, so that the history stays within Temporal's bounds. The run also does this earlier if
+	// Temporal suggests it. Zero means 1,000.
 	ContinueAfter int
-	// Heartbeat is how often the worker reports a running step to Temporal, whose answer says whether the step has to stop. Heartbeat must be
-	// less than LostAfter. Zero means 1 s.
+	// Heartbeat is the interval at which the worker reports a running step to Temporal. The answer says whether the step has to stop.
+	// Heartbeat must be less than LostAfter. Zero means 1 s.
 	Heartbeat time.Duration
-	// LostAfter is how long Temporal waits for a heartbeat before the worker counts as lost, and the attempt is performed again. Zero
-	// means 10 s.
+	// LostAfter is how long Temporal waits for a heartbeat of an attempt. Then the worker counts as lost, and another worker performs the
+	// attempt again, see Settings.MaxCrashes. Zero means 10 s.
 	LostAfter time.Duration
-	// DataConverter is the client's data converter. It reads the histories that [Options.Replayer] replays, and the heartbeat details of
-	// an attempt whose worker was lost, and it encodes Blobs. Nil means the SDK's default, and blobs that are not encoded.
+	// DataConverter is the client's data converter. kahn uses it for the histories that [Options.Replayer] replays, for the heartbeat details
+	// of an attempt whose worker was lost, and for Blobs. Nil means the SDK's default, and that blobs are not encoded.
 	DataConverter converter.DataConverter
 	// FailureConverter is the client's failure converter. Only Options.Replayer uses it. Nil means the SDK's default, which encrypts nothing.
 	FailureConverter converter.FailureConverter
-	// Worker are the options of the worker itself. Worker.WorkerStopTimeout is how long running attempts may take to finish after the worker
-	// was stopped. Then their contexts end with the cause kahn.ErrLeft, and other workers perform the attempts again. If a step ignores the end of
-	// its context, the worker abandons the step after 4 more seconds.
+	// Worker has the SDK's options of the worker. Worker.WorkerStopTimeout is how long a stopped worker waits for its running attempts. Then the
+	// worker ends the contexts of these attempts with the cause kahn.ErrLeft, and other workers perform the attempts again. If a step ignores the
+	// end of its context, the worker abandons the step after 4 more seconds.
 	Worker worker.Options
 }
 
@@ -80,22 +81,22 @@ const (
 	defaultLostAfter     = 10 * time.Second
 )
 
-// Registry is what [Options.Register] needs of a worker of the SDK, or of its test environment.
+// Registry has the methods of a worker, or of the test environment of the SDK, that [Options.Register] calls.
 type Registry interface {
 	RegisterWorkflowWithOptions(w any, options workflow.RegisterOptions)
 	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
 }
 
-// NewWorker returns a worker for a task queue. If o.Worker.DisableWorkflowWorker is set, the worker performs attempts and no
-// workflow tasks. Set it for a worker that serves the TaskQueue of a [Kind]. Errors are as for [Options.Register].
+// NewWorker returns a worker for a task queue. If o.Worker.DisableWorkflowWorker is set, the worker performs attempts but no
+// workflow tasks. Set this option for a worker of the TaskQueue of a [Kind]. Errors are as for [Options.Register].
 func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, error) {
 	if c == nil {
 		return nil, fmt.Errorf("kahn/temporal: %w: no client", kahn.ErrBadOption)
 	}
 	own := o.Worker
-	// Temporal cancels an activity in the answer to a heartbeat, so the SDK must not hold heartbeats back for longer than their interval.
+	// Temporal cancels an activity in the answer to a heartbeat, so the SDK must not delay a heartbeat by more than the interval.
 	own.MaxHeartbeatThrottleInterval = cmp.Or(own.MaxHeartbeatThrottleInterval, o.Heartbeat, defaultHeartbeat)
-	// The decisions of a large graph, and its snapshot, may take longer than a second, which is the SDK's default.
+	// The SDK's default is one second. For a large graph, the decisions and the snapshot may take longer.
 	own.DeadlockDetectionTimeout = cmp.Or(own.DeadlockDetectionTimeout, 5*time.Second)
 	own.Interceptors = append(slices.Clip(own.Interceptors), o.Interceptor())
 	stopAfter := max(own.WorkerStopTimeout, 0)
@@ -108,17 +109,17 @@ func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, err
 }
 
 // Register registers the workflows and the activities with a worker. The worker may also have workflows and activities of the host's own.
-// The error matches [ErrUnsupported] if a plan does not carry over, [kahn.ErrNoStep] if a plan needs a step function that is missing, and
-// [kahn.ErrBadOption] if the worker already has a type that a graph or a kind needs. After an error do not start the worker. Register logs the
+// The error matches [ErrUnsupported] if a plan cannot run on Temporal, [kahn.ErrNoStep] if a plan needs a step function that is missing, and
+// [kahn.ErrBadOption] if the worker already has a type that a graph or a kind needs. After an error, do not start the worker. Register logs the
 // [Options.Warnings].
 //
-// On a worker that the host made, activity.RecordHeartbeat in steps needs [Options.Interceptor]. The worker.Options.WorkerStopTimeout of that
-// worker must be longer than steps take to return after their contexts end. Attempts that are not reported to Temporal in this time count as
-// crashes.
+// If the host made the worker itself, activity.RecordHeartbeat in steps needs [Options.Interceptor]. Within the worker.Options.WorkerStopTimeout
+// of this worker, steps must return after the end of their contexts. If the worker does not report an attempt to Temporal in this time, the
+// attempt counts as a crash.
 func (o Options) Register(r Registry) error { return o.register(r, -1) }
 
-// register does what Register does. When the worker is stopped, it leaves its running attempts after the time in the parameter stopAfter. If
-// stopAfter is negative, it leaves them when the SDK ends their contexts.
+// register does what Register does. A stopped worker leaves its running attempts after the time stopAfter. If stopAfter is negative, the worker
+// leaves these attempts when the SDK ends their contexts.
 func (o Options) register(r Registry, stopAfter time.Duration) error {
 	h := newHost(o)
 	h.stopAfter = stopAfter
@@ -158,8 +159,8 @@ func (o Options) register(r Registry, stopAfter time.Duration) error {
 	return nil
 }
 
-// Replayer returns a replayer for histories of runs, to test that a new version of a worker decides as the old one did. Errors are as for
-// [Options.Register]. The replay returns an error if DataConverter cannot read a history.
+// Replayer returns a replayer for histories of runs. A test can replay them to check that a new version of a worker decides like the old one. Errors
+// are as for [Options.Register]. The replay returns an error if DataConverter cannot read a history.
 func (o Options) Replayer() (worker.WorkflowReplayer, error) {
 	r, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DataConverter: strict{o.converter()}, FailureConverter: o.FailureConverter, Interceptors: o.Worker.Interceptors})
 	if err != nil {
@@ -168,8 +169,8 @@ func (o Options) Replayer() (worker.WorkflowReplayer, error) {
 	return r, o.Register(workflows{r})
 }
 
-// strict is a data converter for replays: it panics if it cannot read an input. If it returned an error, the SDK would fail the workflow,
-// and the replay of a failed run's history would then succeed.
+// strict is a data converter for replays. It panics if it cannot read the input of a workflow. If it returned an error, the SDK would fail the
+// workflow, and a replay of the history of a failed run would wrongly succeed.
 type strict struct{ converter.DataConverter }
 
 // FromPayload implements [converter.DataConverter].
@@ -222,12 +223,12 @@ type workflows struct{ worker.WorkflowReplayer }
 
 func (workflows) RegisterActivityWithOptions(any, activity.RegisterOptions) {}
 
-// attemptsOnly registers only activities, with a worker that has no workflows.
+// attemptsOnly registers only activities. It is for a worker that performs no workflow tasks.
 type attemptsOnly struct{ worker.Worker }
 
 func (attemptsOnly) RegisterWorkflowWithOptions(any, workflow.RegisterOptions) {}
 
-// stepless returns the path of a step that has neither a Do nor a Workflow in its Kind.
+// stepless returns the path of a step that has no Do, and whose Kind has no Workflow.
 func (o Options) stepless(p *kahn.Plan) (path string, ok bool) {
 	for prefix, p := range levels(p) {
 		for r := range p.Declared() {
@@ -245,7 +246,7 @@ func hasAttempts(n kahn.Node) bool {
 	return n.Sub == nil && n.Test == nil && n.TestExpr == "" && n.Kind != kahn.KindTrigger && (n.Kind != kahn.KindGate || n.Do != nil)
 }
 
-// host is what a worker needs to perform runs and attempts.
+// host holds what a worker needs to perform runs and attempts.
 type host struct {
 	Options
 	plans map[planID]*kahn.Plan
@@ -294,7 +295,7 @@ func (h *host) plan(id planID) (*kahn.Plan, error) {
 	return nil, fmt.Errorf("kahn/temporal: %w %s", ErrUnknownPlan, text)
 }
 
-// planID names a plan in the input of a workflow and of an activity.
+// planID identifies a plan in the inputs of workflows and activities.
 type planID struct {
 	Name  string `json:"name,omitempty"`
 	Print string `json:"fingerprint"`

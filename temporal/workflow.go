@@ -28,15 +28,15 @@ type input struct {
 	Fired        *fired                     `json:"fired,omitempty"`
 	// ShortCalls says that the calls of attempts are short, see the type foresight.
 	ShortCalls bool `json:"short_calls,omitempty"`
-	// If SearchAttributes is set, the workflow sets the search attributes of its run.
+	// If SearchAttributes is set, the workflow keeps the search attribute for the status of its run up to date.
 	SearchAttributes bool `json:"search_attributes,omitempty"`
 	// If the execution continues another one, Snapshot is the state of the run, and Continued is the number of earlier executions.
 	Snapshot  *packed `json:"snapshot,omitempty"`
 	Continued int     `json:"continued,omitempty"`
 	Beats     beats   `json:"beats,omitempty"`
-	// Redriving is the redrive with which an execution continues a run that had ended, see Run.Redrive.
+	// Redriving describes the redrive if the execution continues a run that had ended, see Run.Redrive.
 	Redriving *redriving `json:"redriving,omitempty"`
-	// Adopting is set in the first execution with another version of the plan, see Run.Adopt.
+	// Adopting is set in the first execution after the run has moved to another plan, see Run.Adopt.
 	Adopting *adopting `json:"adopting,omitempty"`
 	// Earlier lists the earlier executions of the workflow, for readers of their events.
 	Earlier []execution `json:"earlier,omitempty"`
@@ -64,7 +64,7 @@ const (
 	refusedRun = "kahn.RunRefused" // the run did not begin
 )
 
-// interpreter is one execution of the workflow: it drives one run. All its methods are called by the workflow's coroutines, one at a time.
+// interpreter is one execution of the workflow. It drives one run. Only the workflow's coroutines call its methods, one coroutine at a time.
 type interpreter struct {
 	*host
 	root    workflow.Context // cancelled when Temporal asks the run to stop
@@ -85,8 +85,8 @@ type interpreter struct {
 	bytes    int                     // the bytes of the calls that were given to Temporal since the end of the last pause
 	pausing  bool                    // a timer will begin another workflow task
 	count    int                     // the number of attempts in this execution; a batch counts as one attempt
-	lost     map[string]int          // how often in a row workers were lost during attempts of a node, by path
-	beats    beats                   // the details of the last attempts' heartbeats, by path
+	lost     map[string]int          // by path: how many consecutive attempts of the node have lost their worker
+	beats    beats                   // by path: the heartbeat details of the last attempt
 	room     room                    // the room in the snapshot for results
 	leaving  bool                    // this execution has to end
 	adopting *adoptRequest           // the plan with which the next execution continues; nil for the same plan
@@ -110,7 +110,7 @@ type attempt struct {
 	again  bool // the attempt runs again, because its worker was lost
 }
 
-// maxTaskBytes is the most bytes of calls in one workflow task. A longer call gets a task of its own. Temporal refuses 4 MiB.
+// maxTaskBytes is the most bytes of calls in one workflow task. If a single call is longer, a task contains only this call. Temporal refuses 4 MiB.
 const maxTaskBytes = 2 << 20
 
 // run is the workflow.
@@ -155,7 +155,7 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	}
 	x.wait.AddReceive(x.wake, func(c workflow.ReceiveChannel, _ bool) { c.ReceiveAsync(nil) })
 	x.wait.AddReceive(root.Done(), func(c workflow.ReceiveChannel, _ bool) {
-		// If the channel is closed while the Selector waits, the Selector calls this function again and again, until the channel's value is taken.
+		// After the channel is closed, the Selector would call this function again and again if the function did not receive from the channel.
 		c.ReceiveAsync(nil)
 		x.cancel()
 	})
@@ -177,9 +177,9 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	}
 }
 
-// leaveToAnother fails the workflow task, so that Temporal repeats it, usually on another worker. It is for a worker that lacks something that the
-// run started with, such as its plan, a type or a blob. During a rolling deploy such a worker polls the task queue together with workers that lack
-// nothing.
+// leaveToAnother fails the workflow task, so that Temporal repeats the task, usually on another worker. The interpreter calls it if the worker lacks
+// something that the run needs, such as the plan, a type or a blob. During a rolling deploy, other workers of the task queue may have what this
+// worker lacks.
 func leaveToAnother(err error) {
 	panic(fmt.Errorf("kahn/temporal: the workflow task is left to another worker: %w", err))
 }
@@ -210,7 +210,7 @@ func (x *interpreter) options() ([]kahn.Option, error) {
 	return append(opts, kahn.Inputs(inputs)), err
 }
 
-// The method `always` returns those options of the Coordinator that do not depend on whether the run begins or continues.
+// The method `always` returns the options that the Coordinator gets both when a run begins and when it continues.
 func (x *interpreter) always() []kahn.Option {
 	in := x.in
 	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Encoding(x.texts.Codec))
@@ -231,8 +231,8 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 		x.begin()
 		x.stop()
 		if x.leaving && !x.full {
-			// One call of Leave may not suffice: Leave does nothing for a stopped run that has not begun to undo its nodes. So every
-			// turn of the loop calls it.
+			// One call of Leave may not suffice: if the run was stopped and has not begun to undo its nodes, Leave does nothing. So every
+			// turn of the loop calls Leave.
 			x.c.Run().Leave()
 		}
 		res, err := x.c.Result()
@@ -254,10 +254,10 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 	}
 }
 
-// These constants name changes of the workflow's code. When the changes were made, histories already existed, and workflows had no names yet, see
-// isNamed. An execution that began before a change continues without it.
+// Each constant names a change of the workflow's code. These changes are older than the names of workflows, see isNamed. An execution that began
+// before a change continues without the change.
 const (
-	cancelVersion = "kahn.Cancel"  // a cancellation by Temporal is handled before results in the same workflow task
+	cancelVersion = "kahn.Cancel"  // the workflow handles a cancellation by Temporal before the results in the same workflow task
 	crashVersion  = "kahn.Crashes" // stopped workers do not count as crashes, and too many crashes fail the node with an error of their own
 	boundVersion  = "kahn.Bounded" // an output that does not fit into the snapshot fails its node
 )
@@ -267,24 +267,24 @@ func (x *interpreter) since(change string) bool {
 	return x.named || workflow.GetVersion(x.ctx, change, workflow.DefaultVersion, 1) == 1
 }
 
-// graceVersion names a change of cancellations by Temporal. Since the change, a cancellation takes effect at the time of its arrival, so that
-// running steps get the whole CancelGrace. Without the change, it takes effect at the time of the preceding event. Workflows with names existed
-// when the change was made.
+// graceVersion names a change of how the workflow handles a cancellation by Temporal. With the change, a cancellation takes effect when it arrives,
+// so that running steps get the whole CancelGrace. Without the change, a cancellation takes effect at the time of the preceding event. The change is
+// newer than the names of workflows, so isNamed does not imply it.
 const graceVersion = "kahn.Grace"
 
-// cancel cancels the run because Temporal asked for it.
+// cancel cancels the run because Temporal has cancelled the workflow.
 func (x *interpreter) cancel() {
 	x.heard = true
-	// A former version has begun no run in which a workflow performs a step. So such a run needs no record of the change. It must have none, since the SDK
-	// (1.48.0) cannot replay a record directly before the cancellation of a child workflow: it miscounts the events.
+	// Versions without the change did not perform steps by child workflows. So a run with such a child needs no record of the change. A record would
+	// even do harm: the SDK (1.48.0) cannot replay a record directly before the cancellation of a child workflow, because it miscounts the events.
 	if x.hasWorkflows() || workflow.GetVersion(x.ctx, graceVersion, workflow.DefaultVersion, 1) == 1 {
 		x.c.Advance(workflow.Now(x.ctx))
 	}
 	_ = x.c.Run().Cancel() // the only error is that the run has ended
 }
 
-// listen cancels the run if Temporal has asked for it. The request may arrive in the same workflow task as the last result of a run that is
-// being left. The request is handled before that result, since a stop takes precedence over continuing as new.
+// listen cancels the run if Temporal has cancelled the workflow. While the run is being left, this request may arrive in the same workflow task as
+// the last result. The workflow handles the request before that result, since a stop takes precedence over continuing as new.
 func (x *interpreter) listen() {
 	if x.root.Err() != nil && !x.heard && x.since(cancelVersion) {
 		x.cancel()
@@ -298,7 +298,7 @@ func (x *interpreter) mend() {
 	}
 }
 
-// begin gives attempts to Temporal, as many as fit into a workflow task.
+// begin gives Temporal as many of the waiting attempts as fit into a workflow task.
 func (x *interpreter) begin() {
 	x.calling.begin()
 	defer x.calling.end()
@@ -360,7 +360,7 @@ func (x *interpreter) next() (n, size int) {
 	return n, size
 }
 
-// The method written writes the call of a waiting attempt, unless the call is written already. If the call cannot be written, it
+// The method written writes the call of a waiting attempt, unless the attempt has its call already. If the call cannot be written, the method
 // drops the attempt and returns false.
 func (x *interpreter) written(i int) bool {
 	if x.begun[i].data != nil || x.encode(x.begun[i]) {
@@ -386,7 +386,7 @@ func (x *interpreter) callOf(s *kahn.Step) kahn.Call {
 	return s.CallWithoutView()
 }
 
-// encode writes the call of an attempt. A call that has no JSON form, or is too long for the worker, fails its node.
+// encode writes the call of an attempt. If the call has no JSON form, or is longer than MaxBytes, the node fails.
 func (x *interpreter) encode(a *attempt) bool {
 	s := a.step
 	if f := x.workflowOf(s); f != nil {
@@ -421,7 +421,7 @@ func (x *interpreter) encode(a *attempt) bool {
 	return true
 }
 
-// Temporal requires a timeout for each activity. The run itself bounds attempts, so the timeout is forever.
+// Temporal requires a timeout for each activity. The run itself bounds the time of attempts, so Temporal's timeout never expires in practice.
 const forever = 10 * 365 * 24 * time.Hour
 
 // perform begins the activity of an attempt.
@@ -436,8 +436,8 @@ func (x *interpreter) perform(a *attempt) {
 	})
 }
 
-// The method `ended` reports the result of an attempt to the run. If the worker of the attempt is gone, the method puts the attempt in front of the
-// attempts that wait to be given to Temporal, unless the attempt was asked to stop or has lost too many workers.
+// The method `ended` reports the result of an attempt to the run. If the attempt has lost its worker, the method instead puts it first in x.begun, so
+// that another worker performs it. If the run has asked this attempt to stop, or its node has lost too many workers, the method reports the loss.
 func (x *interpreter) ended(a *attempt, o outcome) {
 	x.listen()
 	s := a.step
@@ -474,10 +474,10 @@ func (x *interpreter) crash(s *kahn.Step, reply kahn.Reply) {
 	must(x.c.Crash(s, reply.Err))
 }
 
-// undoPrefix begins the names of attempts to undo nodes, to distinguish them from other attempts.
+// undoPrefix is the first part of the name of an attempt to undo a node.
 const undoPrefix = "undo:"
 
-// nameOf returns a name for an attempt that distinguishes attempts to undo a node from its other attempts.
+// nameOf returns the path of an attempt's node. For an attempt to undo the node, undoPrefix precedes the path.
 func nameOf(s *kahn.Step) string {
 	if s.Compensating() {
 		return undoPrefix + s.Path()
@@ -485,8 +485,8 @@ func nameOf(s *kahn.Step) string {
 	return s.Path()
 }
 
-// The method report passes the reply of a step to the run, and resets the count of lost workers. The parameter "data" is the reply's JSON. A
-// result for which the run no longer waits is dropped.
+// The method report passes the reply of a step to the run, and resets the node's count of lost workers. The parameter "data" is the JSON of the
+// reply's value. If the run no longer waits for the reply, report drops it.
 func (x *interpreter) report(s *kahn.Step, reply kahn.Reply, data json.RawMessage) {
 	x.forget(s)
 	if !s.Compensating() { // the value of a compensation does not count
@@ -545,7 +545,7 @@ func (x *interpreter) arm() {
 	})
 }
 
-// The method end ends the execution: it returns the output or the failure of the run, or continues as a new execution.
+// The method end ends the execution. If the run was left, it returns the error that starts a new execution; otherwise the run's output or failure.
 func (x *interpreter) end(res *kahn.Result, err error, snapshot *packed) (*output, error) {
 	if res.Status == kahn.RunSuspended { // the run was left
 		next := x.in

@@ -17,7 +17,7 @@ type Via string
 const (
 	ViaNothing    Via = ""           // the node was ready when the run began
 	ViaDependency Via = "dependency" // the delaying node was the last predecessor to end
-	ViaSlot       Via = "slot"       // the node was ready, and got a slot of the run, of a group or of a key, which the delaying node released
+	ViaSlot       Via = "slot"       // the node was ready, and waited for a slot of the run, of a group or of a key, until the delaying node released the slot
 	ViaWave       Via = "wave"       // the delaying node was the last node to end before the node's wave began
 	ViaComposite  Via = "composite"  // the node is inside the delaying node
 )
@@ -41,8 +41,8 @@ type analysis struct {
 	path  []int // the critical path, first node first
 }
 
-// analyse finds, for each node, the last constraint on its start. From these constraints it computes the critical path, and how much later each
-// node could have ended without making the run longer.
+// analyse finds, for each node, the last constraint on its start. From these constraints it computes the critical path, and the slack of each node:
+// how much later the node could have ended without making the run longer.
 func analyse(p *kahn.Plan, res *kahn.Result, t *timeline) *analysis {
 	a := &analysis{timeline: t, preds: make([][]int, len(t.nodes)), binds: make([]constraint, len(t.nodes))}
 	for e := range p.Edges() {
@@ -67,8 +67,8 @@ func analyse(p *kahn.Plan, res *kahn.Result, t *timeline) *analysis {
 	}
 	if last >= 0 {
 		a.path = append(a.path, a.descend(last))
-		// A path is never longer than the number of nodes. This bound matters if the events are out of order, since the constraints may then form a
-		// cycle.
+		// A path has at most all nodes. The loop checks this bound because the constraints may form a cycle if the events are out of
+		// order.
 		for b := a.binds[a.path[0]]; b.node >= 0 && len(a.path) < len(a.nodes); b = a.binds[b.node] {
 			a.path = append(a.path, b.node)
 		}
@@ -79,7 +79,7 @@ func analyse(p *kahn.Plan, res *kahn.Result, t *timeline) *analysis {
 }
 
 // The method chain finds the chain of dependencies whose nodes took the longest time in total. It returns the nodes of this chain, first node
-// first, and the total. The run would have taken this long if no node had waited for a slot. A composite counts as one node.
+// first, and the total. The run would have taken this long if no node had waited for a slot or a wave. A composite counts as one node.
 func (a *analysis) chain(p *kahn.Plan) (path []int, took time.Duration) {
 	before, until := make([]int, p.Len()), make([]time.Duration, p.Len())
 	last := -1
@@ -111,7 +111,7 @@ func (a *analysis) chain(p *kahn.Plan) (path []int, took time.Duration) {
 	return path, until[last]
 }
 
-// descend returns the last node to end inside a composite. For other nodes it returns the node itself.
+// descend returns the node inside a composite that ended last. For a node that is not a composite it returns the node itself.
 func (a *analysis) descend(id int) int {
 	for a.nodes[id].lastInside >= 0 {
 		id = a.nodes[id].lastInside
@@ -119,8 +119,8 @@ func (a *analysis) descend(id int) int {
 	return id
 }
 
-// lastEvent returns the event that ended the node. For a node without an end it returns the largest int, so that this node comes last in the
-// order of ends.
+// lastEvent returns the event that ended the node. For a node that has not ended it returns the largest int, so that the node counts as the last
+// to end.
 func (n *life) lastEvent() int {
 	if n.ended == 0 {
 		return math.MaxInt
@@ -128,14 +128,14 @@ func (n *life) lastEvent() int {
 	return n.ended
 }
 
-// decided returns the first of these events that happened: the node was queued, started, ended. At this event it was decided
-// whether the node runs.
+// decided returns the event by which the node was queued or, if it was not queued, started or, if it did not start, ended. At this
+// event the run decided whether the node runs.
 func (n *life) decided() int { return cmp.Or(n.queued, n.started, n.ended) }
 
-// The method begun returns the event that started the node, or ended it without a start.
+// The method begun returns the event that started the node. For a node that ended without a start it returns the event that ended the node.
 func (n *life) begun() int { return cmp.Or(n.started, n.ended, math.MaxInt) }
 
-// bindSlots finds, for each node that waited for a slot before its first start, the end of the attempt for which it waited. An attempt that ended
+// bindSlots finds, for each node that waited for a slot before its first start, the attempt whose end released the slot. An attempt that ended
 // while the node was ready may have delayed the node in two cases. In the first case the attempt was in one of the node's limited groups or had the
 // node's key. In the second case the attempt ended while the number of used slots was the highest of the whole run, which indicates the run's limit.
 // bindSlots chooses the last attempt for which one of these cases holds.
@@ -205,10 +205,10 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	}
 }
 
-// findSlack computes the slack of each node: how much later the node could have ended without making the run longer. It goes backwards from the node
-// that ended last. The slack of a node is at most the slack of each node that it delayed. If a successor of the node was delayed by another node, the
-// slack is at most the successor's slack plus the time from the node's end to the end of the delay. If the node delayed a composite, the slack is also
-// at most the slack of the nodes that began with the composite.
+// findSlack computes the slack of each node: how much later the node could have ended without making the run longer. It visits the nodes in the
+// reverse order of their starts. The slack of a node is at most the slack of each node that it delayed. If a successor of the node was delayed by
+// another node, the slack is at most the successor's slack plus the time from the node's end to the end of the delay. If the node delayed a
+// composite, the slack is also at most the slack of the nodes that began with the composite.
 func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	a.slack = make([]time.Duration, len(a.nodes))
 	if last < 0 {
@@ -230,7 +230,7 @@ func (a *analysis) findSlack(p *kahn.Plan, last int) {
 			}
 		}
 	}
-	for _, id := range order { // in this order a node comes after all nodes that it delayed
+	for _, id := range order { // each node comes after all nodes that it delayed
 		n := &a.nodes[id]
 		if id < p.Len() {
 			if wave, ok := tierLast[p.Tier(machine.Ref(id))]; ok {

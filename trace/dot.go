@@ -7,12 +7,12 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// DOT returns the graph of a plan in Graphviz's language. If res is not nil, nodes have the colours of their statuses, and their labels say why nodes
-// were skipped or stopped. The same plan and result give the same text.
+// DOT returns the graph of a plan in Graphviz's language. If res is not nil, the colour of a node shows its status, and the label says why
+// the node was skipped or stopped. The same plan and result give the same text.
 //
 // Edges that wait for success are plain, edges that wait for failure are dashed and red, and edges that wait for any
-// end are bold. Edges that only deliver data, including side edges, are dotted. A group is a cluster of the nodes that
-// list it as their first group.
+// end are bold. Edges that only deliver data, including side edges, are dotted. A group is a cluster of the nodes whose
+// first group it is.
 func DOT(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.DOT(p, res) }
 
 // DOT does what the function [DOT] does, with the options d.

@@ -7,13 +7,13 @@ import (
 )
 
 // SVG pictures have a layered layout: a node is in the layer after the layer of its last predecessor. A long edge is a chain of empty places, one in
-// each layer that it crosses. The places in a layer are ordered by barycentre sweeps. Each node is as close to the middle of its neighbours as the
-// minimum distances allow.
+// each layer that it crosses. Barycentre sweeps order the places in each layer. Each node is as close to the middle of its neighbours as the
+// minimum distances between boxes allow.
 
 // size is the size of a box along its layer and across the layer.
 type size struct{ along, across float64 }
 
-// laidOut holds positions of boxes. The field "along" has their positions within layers, and the field "across" has the positions of the layers.
+// laidOut holds the positions of boxes and lines. The field "along" has each box's position within its layer, and "across" the layer's position.
 type laidOut struct {
 	along, across []float64 // the centres of the boxes
 	ways          [][]spot  // the points of each line, from box to box
@@ -50,16 +50,16 @@ func layers(n int, lines []line) []int {
 }
 
 const (
-	// mostSteps is the most steps of the search for edges that a longer path replaces. Edges that the search does not reach are
-	// kept.
+	// mostSteps bounds the search for edges that a longer path replaces. When the search has made this many steps, it keeps the
+	// remaining edges.
 	mostSteps = 20_000_000
-	// mostPlaces is the most empty places of all long edges together. The edges that get no places any more are drawn straight.
+	// mostPlaces is the most empty places of all long edges together. When they are used up, the remaining edges are straight.
 	mostPlaces = 200_000
 	// A long edge gets a bend only if the positions of two successive places of the edge differ by at least the constant `straight`.
 	straight = 4
 )
 
-// reduce removes lines that a longer path replaces and that carry no other information.
+// reduce removes the plain lines without a text that a longer path replaces.
 func (p *picture) reduce() {
 	layer := layers(len(p.boxes), p.lines)
 	out := make([][]int, len(p.boxes))
@@ -67,7 +67,7 @@ func (p *picture) reduce() {
 		out[l.tail] = append(out[l.tail], l.head)
 	}
 	longer := make([]map[int]bool, len(p.boxes)) // for each box: the targets of its lines that a longer path also reaches
-	mark := make([]int, len(p.boxes))            // for each box: 1 + the last box from which a path of two or more lines reached it
+	mark := make([]int, len(p.boxes))            // for each box: 1 + the last box from which the search found a path of two or more lines to it
 	steps := 0
 	for from, own := range out {
 		if len(own) < 2 || steps > mostSteps {
@@ -100,7 +100,7 @@ func (p *picture) reduce() {
 	p.lines = slices.DeleteFunc(p.lines, func(l line) bool { return l.style == styleSuccess && l.text == "" && longer[l.tail][l.head] })
 }
 
-// isotonic returns the positions that keep the minimum distances and are nearest to the desired positions, by least squares.
+// isotonic returns positions that keep the minimum distances. Of all these, they are nearest to the desired positions, by least squares.
 func isotonic(wish, distance []float64) []float64 {
 	type block struct {
 		sum   float64
@@ -182,8 +182,8 @@ func (m *mesh) middle(place int, neighbours []int) float64 {
 	return sum / float64(len(neighbours))
 }
 
-// The method sweep goes through the layers, forwards and backwards, and arranges each layer according to the layer that it
-// visited before.
+// The method sweep visits all layers, alternately forwards and backwards. It arranges each layer according to the places that its lines
+// have in the layer before.
 func (m *mesh) sweep(times int, arrange func(layer int, neighbours [][]int)) {
 	for k := range times {
 		for i := range m.rows {
@@ -275,7 +275,7 @@ func layOut(sizes []size, lines []line, gap float64) laidOut {
 		for k, place := range m.via[i] {
 			layer, along := m.layer[place], m.at[place]-least
 			if k > 0 && math.Abs(along-way[len(way)-1].along) < straight {
-				way[len(way)-1].across = first[layer] + deep[layer] // lengthens the last piece of the line, to avoid a bend
+				way[len(way)-1].across = first[layer] + deep[layer] // make the last piece of the line longer, to avoid a bend
 				continue
 			}
 			way = append(way, spot{along, first[layer]}, spot{along, first[layer] + deep[layer]})

@@ -9,12 +9,12 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Mermaid returns the flowchart of a plan in Mermaid's notation. If res is not nil, nodes have the colours of their statuses, and their labels say
-// why nodes were skipped or stopped. The same plan and result give the same text.
+// Mermaid returns the flowchart of a plan in Mermaid's notation. If res is not nil, the colour of a node shows its status, and the label says
+// why the node was skipped or stopped. The same plan and result give the same text.
 //
 // Edges that wait for success are plain arrows, edges that wait for failure have a cross, and edges that wait for any
-// end are thick. Edges that only deliver data, including side edges, are dotted. A group is drawn around the nodes that
-// list it as their first group. By default Mermaid itself does not draw more than 500 edges or 50,000 characters.
+// end are thick. Edges that only deliver data, including side edges, are dotted. A group is drawn around the nodes whose
+// first group it is. By default, Mermaid itself refuses a flowchart with more than 500 edges or 50,000 characters.
 func Mermaid(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.Mermaid(p, res) }
 
 // Mermaid does what the function [Mermaid] does, with the options d.

@@ -32,7 +32,7 @@ type traceEvent struct {
 // micros is a time in microseconds, exact to the nanosecond.
 type micros time.Duration
 
-// MarshalJSON encodes a number with three decimals.
+// MarshalJSON encodes the time as a number with three decimals.
 func (m micros) MarshalJSON() ([]byte, error) {
 	sign := ""
 	if m < 0 { // the clock of an earlier process of the run may have been ahead
@@ -58,9 +58,9 @@ var spanColours = map[kahn.Status]string{
 // WritePerfetto writes the timeline of a run in the Trace Event Format, for ui.perfetto.dev or chrome://tracing. The parameter "events" has the
 // run's events, in order; deltas and logs may be missing: see [Recorder].
 //
-// Each used slot of the run is a track, with the attempts that held the slot. Waits for a slot, for the next attempt and for a signal are on one
-// track, "waits". The critical path has its own track; its attempts have the category "critical" and another colour, and arrows connect them.
-// Nodes that never began are instants on another track.
+// Each used slot of the run has a track, which shows the attempts that held the slot. Waits for a slot, for the next attempt and for a signal are on
+// one track, "waits". The critical path has its own track; its attempts have the category "critical" and another colour, and arrows connect them.
+// Nodes that ended without a start are instants on the track "not run".
 func WritePerfetto(w io.Writer, res *kahn.Result, events []event.Event) error {
 	if res == nil {
 		res = &kahn.Result{} // the run did not begin
@@ -176,8 +176,8 @@ func (o *perfetto) attempts() {
 	}
 }
 
-// The method waits writes each wait as an asynchronous slice, since such slices may overlap. A viewer puts asynchronous slices with the same name on
-// one track, so this slice has the name of the track. It contains a slice with the name of the node.
+// The method waits writes each wait as two nested asynchronous slices, since asynchronous slices may overlap. A viewer puts outer slices with the
+// same name on one track, so the outer slice has the name of the track. The inner slice has the name of the node.
 func (o *perfetto) waits() {
 	for i, w := range o.timeline.waits {
 		if w.to == w.from {
@@ -236,7 +236,7 @@ func (o *perfetto) criticalPath() {
 	}
 }
 
-// The method until returns the time at which the i-th node of the critical path let the next node start.
+// The method until returns when the i-th node of the critical path stopped delaying the next node. For the last node it returns the node's end.
 func (a *analysis) until(i int) time.Duration {
 	if i+1 < len(a.path) {
 		return a.binds[a.path[i+1]].at

@@ -10,9 +10,9 @@ import (
 
 // Drawing holds options for pictures. The functions [Mermaid], [DOT] and [SVG] draw with the zero value.
 type Drawing struct {
-	// If Reduced is set, the picture leaves out each plain edge for which a longer path leads from the edge's source to its target. An edge that
-	// has a label or delivers an output by name is always drawn. So the picture shows the transitive reduction of the graph, and all edges that
-	// carry information.
+	// If Reduced is set, the picture leaves out each plain edge for which a longer path leads from the edge's source to its target. Edges with
+	// a Label, a Key or a Param, and edges of other styles, are always drawn. In a very large graph, some of the edges that could be left out are
+	// drawn, too.
 	Reduced bool
 	// If LeftToRight is set, the picture goes from left to right instead of from top to bottom.
 	LeftToRight bool
@@ -20,8 +20,8 @@ type Drawing struct {
 	Errors bool
 }
 
-// A picture holds what a drawing shows, for all three notations. Nodes are called n0, n1, ... in declaration order, so that no id can be
-// mistaken for a keyword of the notation.
+// A picture holds what a drawing shows. All three notations use it. Its nodes have the names n0, n1, ... in declaration order, because the id of
+// a node might be a keyword of the notation.
 type picture struct {
 	name   string
 	boxes  []box
@@ -55,7 +55,7 @@ const (
 	shapeEnd
 )
 
-// style is the line style of an edge, by the outcome that the edge waits for.
+// style is the line style of an edge. It shows for which outcome the edge waits, or that the edge only delivers data.
 type style uint8
 
 const (
@@ -68,7 +68,7 @@ const (
 // colours are the colours of a node.
 type colours struct{ fill, stroke string }
 
-// palette lists the colours of the statuses, in the order of their declaration.
+// palette lists the colours of the statuses, in the order in which package kahn declares the statuses.
 var palette = []struct {
 	status kahn.Status
 	colours
@@ -133,7 +133,7 @@ func shapeOf(n *kahn.Node) shape {
 	return shapeStep
 }
 
-// The function outcome returns a node's status in words, with the reason, for example:
+// The function outcome returns the status of a node and the reason for the status, in words, for example:
 //
 //	skipped: condition_branch(ok? answered "true", not "false")
 func outcome(r kahn.NodeResult) string {
@@ -180,7 +180,7 @@ func styleOf(e kahn.Edge, side bool) style {
 	return styleSuccess
 }
 
-// edgeText returns a text about what an edge waits for and what it delivers, such as "true", "failure (timeout)" or "as rows".
+// edgeText says what an edge waits for and what the edge delivers, such as "true", "failure (timeout)" or "as rows".
 func edgeText(e kahn.Edge) string {
 	var parts []string
 	if e.Label != "" {

@@ -13,16 +13,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Report describes a finished run: how long its nodes took and waited, which failures stopped which nodes, and why nodes did not run. It is designed
-// to be encoded as JSON. Durations are in nanoseconds. A point in time is the duration since the start of the run.
+// Report describes a finished run: how long its nodes ran and waited, which failures stopped which nodes, and why nodes did not run. Encode it as
+// JSON. Durations are in nanoseconds. A point in time is the duration since the start of the run.
 type Report struct {
 	Workflow string         `json:"workflow,omitempty"`
 	RunID    string         `json:"run_id"`
 	Status   kahn.RunStatus `json:"status"`
 	Degraded bool           `json:"degraded,omitempty"`
-	Cause    string         `json:"cause,omitempty"` // the cause for which the whole run was stopped
-	// StopRequest names who requested the stop of the run, and the reason. RedriveRequest names who requested the redrive, and the reason. Each is
-	// nil if there was no such request.
+	Cause    string         `json:"cause,omitempty"` // why the whole run was stopped
+	// StopRequest names who requested the stop of the run, and the reason. RedriveRequest names who requested the redrive, and the reason. Each
+	// field is nil if there was no request of its kind.
 	StopRequest    *kahn.Request `json:"stop_request,omitempty"`
 	RedriveRequest *kahn.Request `json:"redrive_request,omitempty"`
 
@@ -30,8 +30,8 @@ type Report struct {
 	Duration time.Duration       `json:"duration_ns"`
 	Statuses map[kahn.Status]int `json:"statuses"` // the number of nodes in each status
 
-	// Work is the total time of all attempts. QueueWait is the total time for which nodes waited for slots, and Backoff the total time between
-	// attempts. Slots is the highest number of attempts that held a slot at the same time.
+	// Work is the total time of all attempts. QueueWait is the total time for which nodes waited for slots, and Backoff is the total time for which
+	// nodes waited for their next attempt. Slots is the highest number of attempts that held a slot at the same time.
 	Work      time.Duration `json:"work_ns"`
 	QueueWait time.Duration `json:"queue_wait_ns"`
 	Backoff   time.Duration `json:"backoff_ns"`
@@ -43,37 +43,37 @@ type Report struct {
 
 	CriticalPath []Step `json:"critical_path"` // from the run's beginning to the node that ended last
 	// DependencyPath is the chain of dependencies whose nodes took the longest time in total, and DependencyTime is this time. The run would have
-	// taken this long if no node had waited for a slot. The steps of DependencyPath have neither Via nor Wait.
+	// taken this long if no node had waited for a slot or a wave. The steps of DependencyPath have neither Via nor Wait.
 	DependencyPath []Step        `json:"dependency_path"`
 	DependencyTime time.Duration `json:"dependency_time_ns"`
 	Nodes          []Node        `json:"nodes"`    // in declaration order, without nodes in composites
 	Failures       []Failure     `json:"failures"` // trees of failures, each in preorder; the root of a tree is an origin
-	// Compensations lists the nodes that were undone or could not be undone, in the order in which their undoing began. It includes nodes in
-	// composites.
+	// Compensations lists the nodes that the run has undone or tried to undo, in the order in which it began to undo them. The list includes nodes
+	// in composites.
 	Compensations []Compensation `json:"compensations,omitempty"`
 }
 
-// Compensation is a node that was undone or could not be undone.
+// Compensation describes how the run has undone one node, or tried to.
 type Compensation struct {
 	Node     string            `json:"node"` // the path of the node
 	Status   kahn.Compensation `json:"status"`
 	Attempts int               `json:"attempts"`
-	Certain  bool              `json:"certain"` // whether the node completed, and so certainly had an effect
+	Certain  bool              `json:"certain"` // whether the node completed; then it certainly had an effect
 	Start    time.Duration     `json:"start_ns"`
-	Duration time.Duration     `json:"duration_ns"` // up to the run's last event if the compensation has not ended
+	Duration time.Duration     `json:"duration_ns"` // if the compensation has not ended, the time until the run's last event
 	Error    string            `json:"error,omitempty"`
 }
 
 // Step is one node on the critical path or the dependency path. The next node on the path waited for this node.
 type Step struct {
 	Node string `json:"node"` // the id of the node, or its path if it is in a composite
-	// Via is the way in which the previous node delayed this node: by its end, by holding a slot, or by one of the other ways of [Via].
+	// Via is the way in which the previous node delayed this node: for example by its end, or by holding a slot.
 	Via   Via           `json:"via,omitempty"`
 	Start time.Duration `json:"start_ns"`
-	// Duration is the time until the next node on the path could start. This time usually ends when this node ends. If the next node waited for a
-	// slot, the time ends when the attempt that held the slot ends.
+	// Duration is the time from Start until the next node on the path could start. Usually this is the time until this node ended. If the next node
+	// waited for a slot, it is the time until the end of the attempt that held the slot.
 	Duration time.Duration `json:"duration_ns"`
-	// Wait is the time for which the node was ready without a slot.
+	// Wait is how long the node was ready and waited for a slot before its first start.
 	Wait time.Duration `json:"wait_ns"`
 }
 
@@ -89,7 +89,7 @@ type Node struct {
 	QueueWait  time.Duration `json:"queue_wait_ns"`
 	Backoff    time.Duration `json:"backoff_ns"`
 	SignalWait time.Duration `json:"signal_wait_ns,omitempty"`
-	// Slack is how much later the node could have ended without making the run longer, if everything else were equal. It is zero on the critical
+	// Slack is how much later the node could have ended without making the run longer, all else being equal. It is zero on the critical
 	// path, and for nodes that did not run.
 	Slack    time.Duration `json:"slack_ns"`
 	Critical bool          `json:"critical,omitempty"`
@@ -97,14 +97,14 @@ type Node struct {
 	Why string `json:"why,omitempty"`
 }
 
-// Failure is a node that failed, or was stopped.
+// Failure is a node that failed, was aborted or was cancelled.
 type Failure struct {
 	Node   string      `json:"node"`
 	Parent string      `json:"parent,omitempty"` // the node from which the failure came; empty for an origin
 	Depth  int         `json:"depth"`            // 0 for an origin
 	Status kahn.Status `json:"status"`
 	Cause  string      `json:"cause"`
-	// Origins lists the nodes whose failures reached this node. It is empty if the only origin is the root of the tree.
+	// Origins lists the nodes whose failures reached this node. It is empty if there is only one such node.
 	Origins []string `json:"origins,omitempty"`
 	Error   string   `json:"error,omitempty"` // the error of an origin, shortened to about a kilobyte
 }
@@ -194,7 +194,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 	return r
 }
 
-// The function compensations collects the undone nodes from the events of a run.
+// The function compensations collects, from the events of a run, the nodes that the run has undone or tried to undo.
 func compensations(events []event.Event) (list []Compensation) {
 	at := map[string]int{} // by path: the index of the unfinished compensation
 	for _, e := range events {
@@ -221,7 +221,7 @@ func compensations(events []event.Event) (list []Compensation) {
 	return list
 }
 
-// The function failures arranges failed and stopped nodes as trees: each node is below the node that caused its failure or stop.
+// The function failures arranges failed and stopped nodes as trees: the parent of a node is the node that made it fail or stop.
 func failures(p *kahn.Plan, results []kahn.NodeResult) (forest []Failure) {
 	bad := func(ref machine.Ref) bool {
 		switch results[ref].Status {
@@ -274,7 +274,7 @@ func failures(p *kahn.Plan, results []kahn.NodeResult) (forest []Failure) {
 			depth[ref] = depth[parent] + 1
 			f.Parent, f.Depth = results[parent].ID, depth[ref]
 		} else if nr.Err != nil {
-			f.Error = nr.Err.Error() // a NodeError, whose text is bounded, and whose Error method does not panic
+			f.Error = nr.Err.Error() // Err is a NodeError: its text is bounded, and its method Error does not panic
 		}
 		if len(nr.Cause.Origins) > 1 {
 			f.Origins = nr.Cause.Origins

@@ -9,10 +9,11 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// SVG returns the picture of a plan as an image that browsers can display. If res is not nil, nodes have the colours of their statuses, and their
-// labels say why nodes were skipped or stopped. The same plan and result give the same text. The text contains no scripts and no references.
+// SVG returns the picture of a plan as an image that browsers can display. If res is not nil, each node has the colour of its status, and the label
+// of a skipped or stopped node gives the reason. For the same plan and result, SVG returns the same text. The text contains no scripts and no
+// references.
 //
-// Edges are drawn as by [DOT]. A group has no frame; the labels of its nodes contain its name.
+// SVG draws edges as [DOT] does. A group has no frame; the labels of its nodes contain its name.
 func SVG(p *kahn.Plan, res *kahn.Result) string { return Drawing{}.SVG(p, res) }
 
 const (

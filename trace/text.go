@@ -12,8 +12,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// WriteText writes the report for people: a summary, the critical path, the nodes that ran (in the order of their starts), the failures below
-// their origins, the undone nodes, and the nodes that did not run, with the reasons.
+// WriteText writes the report for people: a summary, the critical path, the nodes that ran (in the order of their starts), the failures (each below
+// its origin), the compensations, and the reasons why other nodes did not run. If the longest chain of dependencies is not the critical path, the
+// text contains it, too.
 func (r *Report) WriteText(w io.Writer) error {
 	out := bufio.NewWriter(w) // stores its first error
 	fmt.Fprintf(out, "run %s", r.RunID)

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// timeline holds the attempts and waits of a run, taken from its events. All times count from the run's start. Events are identified by their
-// ids; 0 means that an event did not happen.
+// timeline holds the attempts and waits of a run, taken from its events. All times are measured from the run's first event. An event is represented
+// by its id; the id 0 means that the event did not happen.
 type timeline struct {
 	waves   bool
 	end     time.Duration // the time of the last event
@@ -20,7 +20,7 @@ type timeline struct {
 	bounds  []bound       // the starts and ends of spans, in the order of the events
 	waits   []wait        // in the order of their ends
 	slots   int           // the highest number of attempts that held a slot at the same time
-	inlines int           // the highest number of attempts without a slot at the same time
+	inlines int           // the highest number of attempts that ran without a slot at the same time
 }
 
 // life is the history of a node.
@@ -33,14 +33,14 @@ type life struct {
 	within                 int           // the composite that contains the node, or -1
 	lastInside             int           // for a composite: the inner node that ended last, or -1
 	first, last            int           // the indices of the node's first and last spans, if the node has started
-	current                int           // the span that has not ended, or -1
+	current                int           // the index of the unfinished span, or -1
 	waiting                waitKind      // what the node waits for; the wait began at the time "since"
 	since                  time.Duration
 	total                  [waitKinds]time.Duration
 	seen, composite        bool
 }
 
-// span is an attempt, from its start until the node is retried, suspended or ended.
+// span is an attempt. It lasts from the start of the attempt until the node is retried, is suspended, or ends.
 type span struct {
 	node       int
 	attempt    int
@@ -49,7 +49,7 @@ type span struct {
 	lane       int         // the lane of the attempt, from 0; attempts without slots have separate lanes
 	status     kahn.Status // the node's status after the span; Running if the span has no end
 	cause      kahn.CauseKind
-	usage      map[string]float64 // for the last span of a node: the usage of all its attempts
+	usage      map[string]float64 // for the last span of a node: the usage of all attempts of the node
 }
 
 // bound is the start or the end of a span.
@@ -79,7 +79,7 @@ const (
 
 var waitNames = [waitKinds]string{"", "queue", "backoff", "signal"}
 
-// endStatus is the status of a node after an event that ends its attempt.
+// endStatus has, by event type, the status of a node after an event that skips the node or ends its attempt.
 var endStatus = map[event.Type]kahn.Status{
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
 	event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
@@ -96,7 +96,7 @@ func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 	for _, e := range events {
 		r.read(e, e.Time.Sub(events[0].Time))
 	}
-	for i := range t.nodes { // if the run was left, there are nodes without an end
+	for i := range t.nodes { // if the run was left, some nodes may have no end
 		if n := &t.nodes[i]; n.ended == 0 {
 			t.resume(i, t.end)
 			n.end = t.end
@@ -110,10 +110,11 @@ func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 type reader struct {
 	*timeline
 	ids map[string]int // nodes by path
-	// An event may be the Parent of other events, and then constrains their times. The map `led` has these constraints, by the id of the parent. If the
-	// parent is an event of a node, the constraint names this node. If the parent is the start of a wave, it names the last node that ended before the wave.
+	// An event that is the Parent of other events constrains their times. The map `led` contains these constraints by the id of the parent. If the
+	// parent is an event of a node, the constraint names this node. If the parent is the start of a wave, it names the last node that ended before
+	// the wave.
 	led   map[int]constraint
-	ended constraint // the last end of a node
+	ended constraint // names the node that ended last
 }
 
 func (r *reader) add(path string) int {
@@ -122,8 +123,8 @@ func (r *reader) add(path string) int {
 	return r.ids[path]
 }
 
-// The method node returns the node of an event. If a node begins again after its end, because its composite is performed again, it counts as
-// another node.
+// The method node returns the node of an event. If a composite is performed again, its inner nodes begin again. If an inner node has ended before,
+// its new events count as events of another node.
 func (r *reader) node(e event.Event) int {
 	path := cmp.Or(e.Path, e.Node)
 	if id, ok := r.ids[path]; ok && (r.nodes[id].ended == 0 || path == e.Node) {
@@ -198,7 +199,8 @@ func (r *reader) read(e event.Event, at time.Duration) {
 	}
 }
 
-// begin records the event that caused a node's first event. If the parameter "inside" is set, it also records the composite that contains the node.
+// begin records the event that caused a node's first event. If the parameter "inside" is set, begin also records the composite that contains the
+// node.
 func (r *reader) begin(id, parent int, inside bool) {
 	n := &r.nodes[id]
 	if c, ok := r.led[parent]; ok {
@@ -214,7 +216,8 @@ func (r *reader) begin(id, parent int, inside bool) {
 	}
 }
 
-// layOut assigns a lane to every span. The number of lanes is the highest number of spans at one time.
+// layOut assigns a lane to every span. There are as many lanes as the highest number of spans at the same time. Spans without slots have lanes of
+// their own.
 func (t *timeline) layOut() {
 	slots, inlines := &lanes{}, &lanes{}
 	for _, b := range t.bounds {
@@ -270,7 +273,7 @@ func usageOf(e event.Event) map[string]float64 {
 
 // The type lanes hands out the smallest free number, so all numbers are below the highest number of holders at one time.
 type lanes struct {
-	n        int // the number of different numbers that were handed out
+	n        int // how many different numbers were handed out
 	returned intHeap
 }
 
@@ -284,7 +287,7 @@ func (l *lanes) take() int {
 
 func (l *lanes) free(lane int) { heap.Push(&l.returned, lane) }
 
-// intHeap is a heap.Interface.
+// intHeap implements heap.Interface.
 type intHeap []int
 
 func (h intHeap) Len() int           { return len(h) }

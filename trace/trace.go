@@ -38,20 +38,20 @@ func (r *Recorder) Event(e event.Event) {
 	r.events = append(r.events, e)
 }
 
-// Events returns the events so far, in order.
+// Events returns the events recorded so far, in the order in which they were recorded.
 func (r *Recorder) Events() []event.Event {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clip(r.events)
 }
 
-// maxLine is how many characters of an id, a reason or an error are shown at most.
+// maxLine bounds how many characters of an id, a reason or an error are shown.
 const maxLine = 200
 
 // The function clean escapes and shortens a text for one line of a picture or report.
 func clean(text string) string { return foreign.Line(text, maxLine) }
 
-// The function list returns a text with the first ids: "a, b, c and 2 more".
+// The function list returns a text with the first ids and the number of the other ids: "a, b, c and 2 more".
 func list(ids []string) string {
 	const most = 3
 	var names []string

@@ -6,11 +6,11 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// explain returns, by Ref, the reason why a node did not run. The text is empty for nodes that ran.
+// explain returns, by Ref, the reasons why nodes did not run. The text is empty for a node that ran or completed.
 func explain(res *kahn.Result, p *kahn.Plan, results []kahn.NodeResult) []string {
 	whys := make([]string, len(results))
-	// If a node was skipped because a predecessor was skipped, its reason is the reason of the node at which the skips began. Predecessors have
-	// smaller Refs, so the list "roots" already has their reasons.
+	// A skipped node can cause skips of its successors. Each successor then has the reason of the node at which this chain of skips began.
+	// Predecessors have smaller Refs, so the list "roots" already contains their reasons.
 	roots := make([]string, len(results))
 	for ref := range results {
 		r := &results[ref]
@@ -40,7 +40,7 @@ func explain(res *kahn.Result, p *kahn.Plan, results []kahn.NodeResult) []string
 	return whys
 }
 
-// The function why describes how a node ended.
+// The function why describes why a node ended as it did.
 func why(res *kahn.Result, id string) string {
 	y, err := res.Why(id)
 	if err != nil {

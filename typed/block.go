@@ -8,11 +8,11 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Block is a place to add nodes to: the pipeline itself, a branch, or the graph of a sub-pipeline. Values have the scope of Go
-// variables: a value that was made in a block can be taken in that block and in the blocks within it. [Either] brings a value out
-// of a branch, and the result of a sub-pipeline's function brings a value out of the sub-pipeline.
+// Block is a place to add nodes to: the pipeline itself, a branch, or the graph of a sub-pipeline. Values have the scope of Go variables: a node
+// can take the values made in its own block and in the blocks around that block. [Either] brings a value out of a branch. The function of a
+// sub-pipeline brings a value out of the sub-pipeline by returning the value.
 //
-// A Block may be used by one goroutine only, until [New] returns.
+// Only one goroutine may use a Block, and only until [New] returns.
 type Block struct {
 	in     *flow
 	parent *Block
@@ -21,8 +21,8 @@ type Block struct {
 	taken  bool // for a branch: whether a node has the edge with the branch's label
 }
 
-// Graph returns the graph that the block belongs to, for settings of the whole graph: Defaults, Groups, and nodes that are not typed, such as an end
-// node. New adds the nodes of the pipeline to this graph when it is about to return.
+// Graph returns the graph that the block belongs to. The host can set its Defaults and Groups, and can add nodes that are not typed, such as an end
+// node. New adds the typed nodes to this graph just before New returns.
 func (b *Block) Graph() *kahn.Graph {
 	if b == nil {
 		return nil
@@ -51,8 +51,8 @@ func (b *Block) String() string {
 	return fmt.Sprintf("the pipeline %q", b.in.build.name)
 }
 
-// Val is the value that a node of a pipeline will have in a run. When functions are connected, a Val stands for that value, like a variable in a
-// program. Only the functions of this package make values; [Pipeline.Plan] reports uses of the zero Val.
+// Val is the value that a node of a pipeline will have in a run. While the pipeline is built, the Val stands for this value, like a variable in a
+// program. Only the functions of this package make Vals; [Pipeline.Plan] returns an error if the zero Val is used.
 type Val[T any] struct {
 	src  *source
 	view view[T]
@@ -61,7 +61,7 @@ type Val[T any] struct {
 // The type view converts a value to a T if kahn keeps it as another type: the result of a map, for example, is kept as []any.
 type view[T any] func(s *kahn.Step, id string, v any) (T, error)
 
-// Handle is a [Val] of any type. It serves lists of values whose types do not matter, as in [Options].
+// Handle is a [Val] of any type. A list of values of different types is a list of Handles, for example Options.After.
 type Handle interface {
 	source() *source
 }
@@ -82,7 +82,7 @@ type source struct {
 	id    string
 	input bool    // a root input of the graph, not a node
 	item  bool    // an input that delivers the item of an EachSub
-	from  *source // for the item of an EachSub: the node that the method `kept` has made, or nil; for any other input: the source in the surrounding graph
+	from  *source // for the item of an EachSub: the node that the method `kept` has made, or nil; for an input from a surrounding graph: the source there
 	node  kahn.Node
 	zero  any       // for a root input: a pointer to a value of its type
 	takes []*source // the values that the node takes, as sources of its own graph
@@ -91,7 +91,7 @@ type source struct {
 
 	either  bool
 	tries   *source              // for a Try: the node that may fail
-	over    bool                 // the node is an Each, which takes its list as a parameter
+	over    bool                 // the node is an Each or EachSub, so it takes its list as a parameter
 	inner   *flow                // the graph of a sub-pipeline; otherwise nil
 	cases   []*Block             // the branches that depend on the output, in the order in which they were requested
 	choice  choice               // which function made the output a choice
@@ -100,7 +100,7 @@ type source struct {
 	text    bool                 // for a gate: its value is a text
 	imports []*source            // for a sub-pipeline: the inputs of its graph that deliver values from outside
 	undone  bool                 // the node has a Compensate
-	result  any                  // for an Each: the view that converts a result
+	result  any                  // for an Each: the view that converts the result of an item
 }
 
 // The type choice says which function made a node's output a choice.
@@ -148,8 +148,8 @@ func (f *flow) declare(src *source) {
 	}
 }
 
-// add begins a node. It returns nil if b is nil or New has returned. The Val of the node is then the zero Val; Plan reports an error if a node
-// takes it.
+// add begins a node. It returns nil if b is nil or New has returned. The caller then returns the zero Val; Plan returns an error if a node takes
+// that Val. The parameter "missing" says whether the node's function is nil.
 func (b *Block) add(id string, missing bool) *source {
 	if b == nil {
 		return nil
@@ -167,7 +167,7 @@ func (b *Block) add(id string, missing bool) *source {
 }
 
 // The method reach returns the source of a value in the graph f: src itself, or the input that delivers a value of a surrounding graph. The result
-// "ok" is false for a value that f cannot take.
+// "ok" is false if f cannot take the value.
 func (f *flow) reach(src *source) (_ *source, ok bool) {
 	if src.block.in == f {
 		return src, true
@@ -220,7 +220,8 @@ func (src *source) kept() *source {
 	return src.from
 }
 
-// take makes a node take a value, and returns the value's source in the node's graph, or nil if the node cannot take it.
+// take makes the node src take the value of the source "of". It returns the value's source in the node's graph, or nil if the node cannot take the
+// value.
 func (src *source) take(of *source, number int) *source {
 	build := src.block.in.build
 	if of == nil {
@@ -266,22 +267,22 @@ func (x *in[T]) raw(s *kahn.Step) (any, bool) {
 // get returns the value in a run.
 func (x *in[T]) get(s *kahn.Step) (T, error) {
 	v, ok := x.raw(s)
-	// If there is a view, even a value that is a T is converted: T may be []any, and the view may drop items of such a list.
+	// A view, if there is one, converts even a value that is a T: T may be []any, and the view may drop items of such a list.
 	if t, is := v.(T); is && x.view == nil {
 		return t, nil
 	}
 	return x.convert(s, v, ok)
 }
 
-// missing is the error for a value that does not exist, with the reason. A node may run without a value because of its own Join, or
-// the ContinueOnFail of the node that makes the value. A node that gets this error skips itself.
+// missing is the error for a value that does not exist, with the reason. A node may run without a value because of its own Join, or because the
+// node that makes the value has ContinueOnFail. This error makes the node skip itself.
 type missing string
 
 func (m missing) Error() string { return string(m) }
 
 func (m missing) Is(target error) bool { return target == kahn.ErrNoValue }
 
-// convert does what get does, for a value that does not exist or is not a T.
+// convert does the work of get for a value that does not exist, is not a T, or has a view.
 func (x *in[T]) convert(s *kahn.Step, v any, ok bool) (t T, err error) {
 	switch {
 	case !ok && x.root:
@@ -332,7 +333,7 @@ func failure(err error) error {
 	return err
 }
 
-// The method branch returns the branch with the label, and makes it if there is none.
+// The method branch returns the branch with the label. It makes the branch if there is none.
 func (src *source) branch(label string) *Block {
 	i := slices.IndexFunc(src.cases, func(b *Block) bool { return b.label == label })
 	if i < 0 {

@@ -9,17 +9,17 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// ErrBranch means that a node outside a branch takes a value made in the branch. It also means that an [Either] would have no value if a branch
-// is not taken.
+// ErrBranch means that a value made in a branch is used outside the branch, or that a [Try] is in another block than its value. It also means that
+// an [Either] would have no value if a certain branch is taken.
 var ErrBranch = errors.New("values and branches do not match")
 
 // If makes the value the condition of two branches: nodes added to a branch run only if the branch is taken. The node that makes the value is
-// the condition in the graph; no further node is needed. Further calls of If for the value return the same two blocks.
+// the condition in the graph; no further node is needed. Further calls of If for the same value return the same two blocks.
 //
 //	big, small := typed.If(typed.Do1(b, "big?", isBig, order))
 //
-// A node on a branch may take any value of the surrounding blocks. A value made in a branch exists only if the branch is taken. [Either] makes one
-// value of the values of both branches.
+// A node on a branch may take any value of the surrounding blocks. A value made in a branch exists only if the branch is taken. [Either] turns the
+// values of both branches into one value.
 func If(v Val[bool]) (then, otherwise *Block) {
 	if !v.src.choose(choiceIf, func(out any) string {
 		if yes, err := v.view.read(nil, v.src.id, out); err != nil || !yes {
@@ -32,17 +32,16 @@ func If(v Val[bool]) (then, otherwise *Block) {
 	return v.src.branch("true"), v.src.branch("false")
 }
 
-// Choice has the branches of a [Switch].
+// Choice provides the branches of a [Switch].
 type Choice[K ~string] struct{ src *source }
 
-// Switch makes the value the choice between branches, one for each Case. A value without a case takes the branch Default. Without a Default,
-// such a value fails the node with an error that matches [kahn.ErrNoMatch]. If there is no Default and the value comes from a gate, the gate instead
-// rejects such an answer.
+// Switch makes the value the choice between branches, one for each Case. All values without a case take the branch Default. If there is no Default,
+// a value without a case fails the node with an error that matches [kahn.ErrNoMatch]; a gate instead rejects the value and keeps waiting.
 //
 //	sw := typed.Switch(typed.Do1(b, "carrier", choose, parcel))
 //	air, road := sw.Case(Air), sw.Case(Road)
 //
-// If the cases are declared constants of the value's type, the misspelt name of a case does not compile.
+// If the program declares a constant for each case, a misspelt constant does not compile.
 func Switch[K ~string](v Val[K]) Choice[K] {
 	if !v.src.choose(choiceSwitch, func(out any) string {
 		k, err := v.view.read(nil, v.src.id, out)
@@ -106,16 +105,16 @@ func (b *Block) isTaken(v kahn.View) (bool, error) {
 	return v.Status(id) == kahn.Completed && b.router.answer(v.Output(id)) == b.label, nil
 }
 
-// Either adds a node that waits until the nodes of all vals have ended. Its value is the first value in the list "vals" that exists. Either makes
-// the values of branches available in the block that surrounds the branches:
+// Either adds a node that waits until the nodes of all vals have ended. The value of this node is the first existing value in the list "vals".
+// Either makes the values of branches available in the block that surrounds the branches:
 //
 //	shipped := typed.Either(b, "shipped", typed.Do1(big, "split", split, order), typed.Do1(small, "pack", pack, order))
 //
-// One of the values must exist whichever branches are taken. So there must be a value for each branch of an [If] or each case of a [Switch], or
+// Whichever branches are taken, one of the values must exist. So there must be a value for each branch of an [If] or each case of a [Switch], or
 // the last value must be made in the block b itself.
 //
-// If Options.Join is kahn.AnySucceeded, the node takes the value that exists first. If CancelLosers is set, too, the nodes that make the other
-// values are then stopped, unless further nodes wait for them.
+// If Options.Join is kahn.AnySucceeded, the node takes the value that exists first. If CancelLosers is set, too, the run then stops each node that
+// makes another value, unless further nodes wait for that node.
 func Either[T any](b *Block, id string, vals ...Val[T]) Val[T] {
 	src := b.add(id, false)
 	if src == nil {

@@ -12,13 +12,12 @@ import (
 type Items[A any] struct {
 	// Limit bounds how many items run at the same time. Zero means that only the run's limit applies.
 	Limit int
-	// ToleratedCount and ToleratedPercent say how many items may fail. If both are zero, none may.
+	// ToleratedCount and ToleratedPercent say how many items may fail. If both are zero, no item may fail.
 	ToleratedCount   int
 	ToleratedPercent float64
 	// FailFast aborts the unfinished items when more items have failed than are tolerated.
 	FailFast bool
-	// Key returns the concurrency key of an item, for [kahn.KeyLimit] and [kahn.KeyRate]. [EachSub] does not support
-	// it.
+	// Key returns the concurrency key of an item, for [kahn.KeyLimit] and [kahn.KeyRate]. [EachSub] does not support Key.
 	Key func(item A) string
 	// Estimate returns how long an item is expected to take.
 	Estimate func(item A) time.Duration
@@ -27,8 +26,8 @@ type Items[A any] struct {
 // Each adds a node that calls f once for each item of a list. The value "vals" has the results in list order; a failed or skipped item has no result.
 // The value "errs" is nil if all items have a result. Otherwise it has one entry for each item: nil, or the reason why the item has no result.
 // [Filled] puts each result at the index of its item. The parameter "opts" has at most one Items. If more items fail than the Items tolerate, the
-// node fails and has neither results nor errs; [Try] then gets the [*kahn.MapError]. Another Each, or EachSub, over the results skips the items that
-// have no result.
+// node fails, and neither vals nor errs exist; [Try] then gets the [*kahn.MapError]. Another Each, or EachSub, over the results skips the items
+// that have no result.
 //
 // Retry, Timeout, Priority, Groups and Key in the Options of the node apply to each item, as in kahn.Node.
 func Each[A, T any](b *Block, id string, list Val[[]A], f func(context.Context, A) (T, error), opts ...Items[A]) (vals Val[[]T], errs Val[[]error]) {
@@ -52,7 +51,7 @@ func Each[A, T any](b *Block, id string, list Val[[]A], f func(context.Context, 
 	return results[T](src)
 }
 
-// EachSub is [Each] with a sub-pipeline for each item: see [Sub]. f gets the block of the sub-pipeline and its item.
+// EachSub is [Each] with a sub-pipeline for each item: see [Sub]. The function f gets the block of the sub-pipeline, and the item.
 func EachSub[A, T any](b *Block, id string, list Val[[]A], f func(b *Block, item Val[A]) Val[T], opts ...Items[A]) (vals Val[[]T], errs Val[[]error]) {
 	src := b.add(id, f == nil)
 	if src == nil {
@@ -83,11 +82,10 @@ func EachSub[A, T any](b *Block, id string, list Val[[]A], f func(b *Block, item
 	return vals, errs
 }
 
-// errNoResult is the reason for which Each skips an item without a value: the list of items comes from another Each, which has no result for
-// this item.
+// errNoResult makes Each skip an item without a value. Its list comes from another Each, which has no result for this item.
 var errNoResult = kahn.Skip("the item before has no result")
 
-// itemInput is the name of the input that has the item of a nested run.
+// itemInput is the name of the input that delivers the item to a nested run.
 const itemInput = "item"
 
 // The function each turns a node into a map over a list.

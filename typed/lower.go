@@ -46,8 +46,8 @@ func (src *source) imported() []*source {
 	return list
 }
 
-// The method end returns an end node for a sub-pipeline whose result node is not the only node without successors. The end node returns the
-// result, so that the result is the output of the nested run.
+// The method end returns an end node that makes the result the output of the nested run. A sub-pipeline needs this node if the result's node has
+// successors, or if another node has none.
 func (f *flow) end() kahn.Node {
 	id := f.result.id
 	return kahn.Node{ID: "return " + id, Kind: kahn.KindEnd, After: []string{id}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -59,9 +59,9 @@ func (f *flow) end() kahn.Node {
 // connect gives the node its edges and ports. A node runs when all values that it takes exist, and is skipped when one of its predecessors was
 // skipped. So a node in a branch needs an edge from the condition only if none of its predecessors is in the branch.
 //
-// An Either follows nodes of its own block and of branches in it; it has no value if none of these nodes has a value. A Try in a branch also
-// checks whether the branch was taken. Otherwise, if a failure elsewhere stopped the tried node, the Try would run although its branch was not
-// taken.
+// An Either follows nodes of its own block and of the branches inside this block. If none of these nodes has a value, the Either has no value. A
+// Try in a branch also checks whether the branch was taken. Otherwise, if a failure elsewhere stopped the tried node, the Try would run although
+// its branch was not taken.
 func (src *source) connect() {
 	n := &src.node
 	plain := slices.Concat(src.takes, src.after)
@@ -112,7 +112,7 @@ func (src *source) param(of *source, name string) {
 	}
 }
 
-// check reports values that the node cannot take.
+// check reports the values that the node cannot take, and the nodes that it cannot follow.
 func (src *source) check() {
 	if src.either {
 		src.checkEither()
@@ -141,7 +141,7 @@ func (src *source) decide() {
 	switch {
 	case src.choice == noChoice:
 		if n.Gate != nil && len(n.Gate.Choices) > 0 {
-			n.Outputs = []string{"output"} // the answer can also be taken as a value, so it need not have a branch
+			n.Outputs = []string{"output"} // nodes can take the answer as a value, so the gate needs no branches
 		}
 		return
 	case src.waiting: // a gate's answers are already the labels of the branches

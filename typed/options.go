@@ -9,7 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Options are the fields of a [kahn.Node] that a typed node may set, with the same meaning. The pipeline sets the other fields itself.
+// Options are the fields of a [kahn.Node] that the host may set for a typed node. They have the same meaning as in kahn.Node. The pipeline sets the
+// other fields itself.
 type Options struct {
 	Kind, Label string
 	Config      any
@@ -54,7 +55,7 @@ func (o *Options) set(n *kahn.Node) {
 	n.Gate = o.gate(n.Gate)
 }
 
-// The method gate returns the gate of a node that has the options o. If the node was made by [Gate], its gate first checks the type of the
+// The method gate returns the gate of a node that has the options o. If the function [Gate] made the node, its gate first checks the type of an
 // answer, and then calls the Check of o.Gate, if there is one.
 func (o *Options) gate(typed *kahn.Gate) *kahn.Gate {
 	switch {
@@ -73,7 +74,7 @@ func (o *Options) gate(typed *kahn.Gate) *kahn.Gate {
 	return &both
 }
 
-// With sets the options of the node that makes the value, and returns the value. It may be called once for a node:
+// With sets the options of the node that makes the value, and returns the value. With may be called once for each node:
 //
 //	paid := typed.Do1(b, "pay", pay, order).With(typed.Options{Retry: kahn.RetryStandard(), Timeout: time.Minute})
 func (v Val[T]) With(o Options) Val[T] {
@@ -124,7 +125,7 @@ func (v Val[T]) Fallback(f func(ctx context.Context, err error) (T, error)) Val[
 	return v
 }
 
-// follow makes the node run after another node. The parameter "number" is the handle's position in After.
+// follow makes the node run after another node. The parameter "number" is the position of the handle in its list, from 1.
 func (src *source) follow(h Handle, number int) {
 	build := src.block.in.build
 	var of *source
@@ -143,7 +144,7 @@ func (src *source) follow(h Handle, number int) {
 	}
 }
 
-// laterJoins are the join rules under which a node does not run before each of its values exists or can no longer exist.
+// laterJoins are the join rules under which a node runs only after all preceding nodes have ended.
 var laterJoins = []kahn.Join{0, kahn.AllSucceeded, kahn.AllDone, kahn.AllDoneMinOne, kahn.NoneFailed, kahn.NoneSkipped}
 
 // checkOptions reports options that do not fit the node.

@@ -12,12 +12,12 @@ import (
 )
 
 // Root returns a root input of the pipeline. Each run gets the input from [kahn.Inputs]. Root may be called in any block, and repeatedly for the same
-// name and type. A run does not begin if the input is missing, or if the run has an input that the pipeline does not have. The error is then a
+// name and type. A run does not begin if the input is missing, or if the host passes an input that the pipeline does not have. The error is then a
 // [*kahn.InputError]. If an input has another type, the nodes that take it fail with an error that matches [kahn.ErrType].
 //
-// A value in one of JSON's types (a map, a list, a number, a text) is decoded into a T as package json would do it, since other programs pass inputs
-// in that form. But an object with a member that T lacks counts as another type, so that a misspelt name is noticed. A T that is a map accepts all
-// members, and a T with its own UnmarshalJSON decides which members it accepts.
+// A value in one of JSON's types (a map, a list, a number, a text) is decoded into a T as by package json, since other programs pass inputs in that
+// form. But an object with a member that T lacks counts as another type, so that a misspelt name is noticed. A T that is a map accepts all members,
+// and a T with its own UnmarshalJSON decides which members it accepts.
 func Root[T any](b *Block, name string) Val[T] {
 	if b == nil {
 		return Val[T]{}
@@ -49,9 +49,8 @@ func Root[T any](b *Block, name string) Val[T] {
 //
 //	yes, no := typed.If(typed.Gate[bool](b, "approve?", draft))
 //
-// The value of a gate is decoded like the value of a [Root]; for a bool it may also be one of the words that kahn accepts as an approval or
-// a rejection. An answer that is not a T is rejected, with an error that matches [kahn.ErrChoice] and [kahn.ErrType], and the gate keeps
-// waiting.
+// The value of a gate is decoded like the value of a [Root]; a bool may also be one of the words that kahn accepts as an approval or a rejection.
+// An answer that is not a T is rejected, with an error that matches [kahn.ErrChoice] and [kahn.ErrType], and the gate keeps waiting.
 func Gate[T any](b *Block, id string, after ...Handle) Val[T] {
 	src := b.add(id, false)
 	if src == nil {
@@ -104,8 +103,8 @@ func plain[T any](id string, v any) (T, error) {
 // errNotJSON means that a value has none of the types that package json decodes into an any.
 var errNotJSON = errors.New("not JSON")
 
-// fromJSON decodes a T from a value of one of the types that package json decodes into an any. It returns an error for values of other
-// types, and if the value has a member that T lacks.
+// fromJSON decodes a T from a value of one of the types that package json decodes into an any. It returns an error if the value has another type,
+// or a member that T lacks.
 func fromJSON[T any](v any) (t T, err error) {
 	switch v.(type) {
 	case nil:

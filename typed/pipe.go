@@ -24,18 +24,18 @@ type Stage struct {
 // ErrStage means that a function of a stage ended its goroutine, as runtime.Goexit and testing.T.FailNow do.
 var ErrStage = errors.New("a stage has ended its goroutine")
 
-// Pipe calls f for each value of seq while the loop over the result handles earlier values. So the stages of a pipe overlap. A pipe is a part of one
-// step, such as a function of [Do1], so kahn retries, cancels and stores it as one node:
+// Pipe calls f for each value of seq while the loop over the result handles earlier values. So the stages of a pipe overlap. A pipe runs inside one
+// step, such as a function of [Do1], so kahn retries, cancels and stores all stages together, as one node:
 //
 //	sentences := typed.Overlap(ctx, split(ctx, tokens(ctx, prompt)), 8)
 //	for audio, err := range typed.Pipe(ctx, sentences, speak, typed.Stage{Parallel: 4}) {
 //		...
 //	}
 //
-// The result ends with the first error of seq or f, or with ctx's error if ctx ends. The context of f ends when the result ends, or when
-// the loop over the result ends. The goroutines of the pipe have returned when the loop has ended. If seq or f panics, the loop panics with an
-// error that has the stack of the first panic. If the Stage has a negative number, the result has only an
-// error, which matches [kahn.ErrBadValue].
+// The result ends with the first error of seq or f, or with the [context.Cause] of ctx if ctx ends. The context of f ends when the result ends, or
+// when the loop over the result ends. When the loop has ended, all goroutines of the pipe have returned. If seq or f panics, the loop panics with
+// an error that contains the stack of the first panic. If a number in the Stage is negative, the result has no values, only an error that matches
+// [kahn.ErrBadValue].
 func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context.Context, T) (U, error), stage Stage) iter.Seq2[U, error] {
 	return func(yield func(U, error) bool) {
 		p, err := newPipe[U](ctx, stage)
@@ -84,7 +84,7 @@ func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context
 	}
 }
 
-// Overlap ranges over seq in a goroutine of its own. The parameter "ahead" bounds how many values may wait for the loop over the result: see [Pipe].
+// Overlap ranges over seq in a goroutine of its own. The parameter "ahead" bounds how many values may wait for the loop over the result; 0 means 1.
 // If seq comes from a function that reads another pipe, Overlap turns this function into a stage. Such a stage can combine or split values, for
 // example combine words into sentences.
 func Overlap[T any](ctx context.Context, seq iter.Seq2[T, error], ahead int) iter.Seq2[T, error] {
@@ -118,7 +118,7 @@ func Values[T any](seq iter.Seq[T]) iter.Seq2[T, error] {
 	}
 }
 
-// pipe is a running stage whose results have the type U. The goroutines of a pipe end with the pipe.
+// pipe is a running stage whose results have the type U. The method end stops the goroutines of the pipe, and waits for them.
 type pipe[U any] struct {
 	outer, ctx context.Context
 	cancel     context.CancelFunc
@@ -160,8 +160,8 @@ func (p *pipe[U]) send(to slot[U]) bool {
 	}
 }
 
-// fill calls a function of the host and puts its result into a slot. The slot gets a result whatever the function does. If the parameter
-// "last" is set, fill then sends the slot to the output.
+// fill calls a function of the host and puts its result into a slot. The slot gets a result even if the function panics or ends its goroutine. If
+// the parameter "last" is set, fill then sends the slot to the output.
 func (p *pipe[U]) fill(to slot[U], last bool, f func() (U, error)) {
 	r := result[U]{err: ErrStage} // this stays the result if f ends the goroutine
 	defer func() {
@@ -178,8 +178,8 @@ func (p *pipe[U]) fill(to slot[U], last bool, f func() (U, error)) {
 	r = result[U]{value, err}
 }
 
-// pull ranges over the input, and then ends the output, with an error if there is one. If the context ends before the sequence, the input
-// may be incomplete, so the method "hand" ends with the context's error.
+// pull ranges over the input, and then closes the output. If the input ends with an error, the error is the last result. If the context ends before
+// the input, the input may be incomplete, so the method "hand" yields the cause of the context's end as its last error.
 func pull[T, U any](p *pipe[U], seq iter.Seq2[T, error], finish func(), take func(T) bool) {
 	err := ErrStage
 	defer func() {

@@ -52,7 +52,7 @@ type building struct {
 	name  string
 	types kahn.Types
 
-	mu       sync.Mutex // guards the fields below, since late calls may come on any goroutine
+	mu       sync.Mutex // guards the fields below, since any goroutine may call functions after New has returned
 	problems kahn.GraphError
 	compiled error // the error of Compile
 	finished bool
@@ -117,9 +117,9 @@ func (p *Pipeline[T]) Graph() (*kahn.Graph, error) {
 	return p.graph, nil
 }
 
-// Types returns the types of the pipeline's values, for a codec of the host: [kahn.Encoding], or a codec that encrypts. Types are registered by their
-// full names, such as "example.com/shop.Order": if a type is moved or renamed, runs that were stored earlier cannot find the type. Values whose
-// static type is an interface register no type.
+// Types returns the types of the pipeline's values, which a codec of the host needs: [kahn.Encoding], or a codec that encrypts. Types are
+// registered by their full names, such as "example.com/shop.Order": if a type is moved or renamed, runs that were stored earlier cannot find the
+// type. Interface types are not registered.
 func (p *Pipeline[T]) Types() kahn.Types {
 	types := kahn.Types{}
 	for name, zero := range p.build.types {
@@ -156,8 +156,8 @@ func (p *Pipeline[T]) Start(ctx context.Context, opts ...kahn.Option) (*kahn.Run
 }
 
 // Output returns the result of a run of the pipeline. If the node of the result has not completed, the error matches [kahn.ErrNoValue] and says why,
-// with the errors of at most five failed nodes. If the run is suspended, the error matches [kahn.ErrSuspended], because a run that has not ended has
-// no result, even if the node has completed. If test mode or a store supplied a value of another type, the error matches [kahn.ErrType].
+// with the errors of at most five failed nodes. A suspended run has no result, even if the node has completed: the error then matches
+// [kahn.ErrSuspended]. If test mode or a store supplied a value of another type, the error matches [kahn.ErrType].
 func (p *Pipeline[T]) Output(res *kahn.Result) (t T, err error) {
 	n, ok := res.Node(p.result)
 	switch {
@@ -203,8 +203,9 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 // Run runs a pipeline and returns its result. It takes the options of [kahn.Execute], for example inputs, a store or limits.
 //
 // Run calls [Pipeline.Execute] and then [Pipeline.Output]. So the error is a *kahn.RunError if the run failed or was cancelled. If the run did not
-// begin, it is an error that [New] describes, or an error of kahn.Execute. A suspended run has not failed, but has no output yet. Then Output returns
-// an error that matches [kahn.ErrSuspended]. Use Execute to get the Result of such a run, for [kahn.Result.Waiting] and [kahn.Result.Snapshot].
+// begin, the error is the one that [New] describes, or an error of kahn.Execute. A suspended run has not failed, but has no output yet. Then Output
+// returns an error that matches [kahn.ErrSuspended]. Use Execute to get the Result of such a run, for [kahn.Result.Waiting] and
+// [kahn.Result.Snapshot].
 func Run[T any](ctx context.Context, p *Pipeline[T], opts ...kahn.Option) (t T, err error) {
 	res, err := p.Execute(ctx, opts...)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// ErrElsewhere means that a node takes a value of another pipeline. It also means that a node outside a sub-pipeline takes a value that was made
-// inside and is not the result of the sub-pipeline.
+// ErrElsewhere means that a node takes a value of another pipeline. It also means that a node outside a sub-pipeline takes a value made inside,
+// instead of the value that [Sub] returns.
 var ErrElsewhere = errors.New("a value made elsewhere")
 
 // Sub adds a sub-pipeline: a node that a nested run performs. f adds the nested run's nodes to its block, and returns the value that
@@ -17,7 +17,7 @@ var ErrElsewhere = errors.New("a value made elsewhere")
 //
 //	receipt := typed.Sub(b, "checkout", func(b *typed.Block) typed.Val[Receipt] { return checkout(b, order) })
 //
-// Ids need to be unique only within a sub-pipeline, so a function that adds nodes can be used any number of times. In events the nodes have
+// Nodes of different sub-pipelines may have the same ids, so any number of sub-pipelines can use the same function f. In events the nodes have
 // paths, such as "checkout/charge". Options.Retry repeats the whole sub-pipeline, Timeout bounds it, and [Try] returns its error.
 func Sub[T any](b *Block, id string, f func(b *Block) Val[T]) Val[T] {
 	src := b.add(id, f == nil)
@@ -33,7 +33,7 @@ func sub[T any](src *source, f func(*Block) Val[T]) Val[T] {
 	result := f(src.inner.top)
 	src.inner.returns(result.src)
 	return Val[T]{src: src, view: func(s *kahn.Step, id string, v any) (t T, err error) {
-		if v == nil && any(t) != nil { // T is not an interface type, so a value that is a T is never nil here
+		if v == nil && any(t) != nil { // T is not an interface type, so nil means that there is no result
 			return t, missing(fmt.Sprintf("the result of %q was skipped", id))
 		}
 		return result.view.read(s, id, v)

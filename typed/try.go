@@ -56,7 +56,7 @@ func (t *Tried[T]) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Try adds a node that runs when the node of v has completed, has failed or was aborted. The value of the new node is the value of v, or the
+// Try adds a node that runs after the node of v has completed, has failed or was aborted. The value of the new node is the value of v, or the
 // error. The failure counts as handled: it does not fail the run. The new node has an edge and a catch edge from the node of v. If the node of v
 // fails or is aborted, other nodes that take v are skipped. Without a Try they would be aborted.
 //

@@ -13,17 +13,17 @@ type Undo[T any] struct {
 	bind          func(src *source, v view[T]) func(s *kahn.Step, output any) error // returns the function that undoes the node src
 }
 
-// Compensate sets the function that undoes the effect of the value's node, and returns the value. It may be called once for a node. The
-// run calls the function before it ends as failed, cancelled or timed out, see Compensate of [kahn.Node].
+// Compensate sets the function that undoes the effect of the value's node, and returns the value. Compensate may be called once for each node.
+// Before a run ends as failed, cancelled or timed out, the run calls the function: see Compensate of [kahn.Node].
 //
 //	receipt := typed.Do1(b, "charge", charge, order).Compensate(typed.Undo1(refund, order)) // refund: func(context.Context, Order, Receipt) error
 //
 // The last parameter of the function is the node's value. If the node failed, timed out or crashed after its start, it is unknown whether the
-// node had an effect, and the parameter is the zero T. The function can ask the Step of its attempt:
+// node had an effect, and the parameter is the zero T. The Step of the attempt tells the function whether the effect is certain:
 //
 //	_, certain := kahn.StepOf(ctx).Compensated()
 //
-// The items of an [Each] need an [UndoEach]. [Options] say how often and how long the function is tried.
+// The items of an [Each] need an [UndoEach]. CompensateRetry and CompensateTimeout in the [Options] bound the attempts of the function.
 func (v Val[T]) Compensate(u Undo[T]) Val[T] {
 	src := v.src
 	if src == nil {
@@ -72,7 +72,7 @@ func undoes[T any](missing bool, bind func(src *source) func(*kahn.Step, T) erro
 	}}
 }
 
-// The function made returns the node's value, as the node's compensation gets it.
+// The function made returns the node's value for the node's compensation, or the zero T if the node has no output.
 func made[T any](v view[T], s *kahn.Step, id string, output any) (t T, err error) {
 	if output == nil {
 		return t, nil

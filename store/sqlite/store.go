@@ -31,8 +31,9 @@
 //
 // # Time
 //
-// The SQL expression [Options].Now returns the time at which the store judges whether a lease has expired. The default is the clock of the machine.
-// If the clock is set forward, leases end early, and writes of their owners return [store.ErrFenced]. If the clock is set back, leases last longer.
+// The SQL expression [Options].Now returns the current time, by which the store decides whether a lease has expired. The default is the clock of the
+// machine. If the clock is set forward, leases end early, and writes of their owners return [store.ErrFenced]. If the clock is set back, leases last
+// longer.
 package sqlite
 
 import (
