@@ -442,7 +442,7 @@ func (at place) gather() *gathered {
 	}
 	decided, ended := w.Is(machine.WordDecided), w.Status().Terminal()
 	substituted := w.Is(machine.WordSubstituted)
-	if step := &r.records[ref].first; step.run != nil {
+	if step := r.last(ref); step.run != nil {
 		substituted = step.flags&stepSubstituted != 0
 	} else if ended {
 		substituted = false

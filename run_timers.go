@@ -193,13 +193,7 @@ func (r *Run) disarm(t **alarm) {
 
 // disarmAttempt stops the alarm for the Timeout of a node's last attempt. The caller holds the run's lock.
 func (r *Run) disarmAttempt(ref machine.Ref) {
-	step := &r.records[ref].first
-	if len(r.extras) > 0 {
-		if x := r.extras[ref]; x != nil && x.later != nil {
-			step = x.later
-		}
-	}
-	if x := step.ctx.Load(); x != nil {
+	if x := r.last(ref).ctx.Load(); x != nil {
 		r.disarm(&x.timeout)
 	}
 }

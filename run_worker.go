@@ -353,7 +353,7 @@ func (w *worker) leave() {
 // beginAttempt makes the Step of an attempt that the State has started.
 func (r *Run) beginAttempt(t machine.Task, now int64) *Step {
 	rec := &r.records[t.Ref]
-	step := &rec.first
+	step := r.last(t.Ref)
 	if step.run != nil {
 		step = &Step{} // a Step is never reused: it is also a context, and a context may be used after its attempt
 		r.forgetExpansion(t.Ref)
@@ -396,6 +396,17 @@ func (r *Run) beginAttempt(t machine.Task, now int64) *Step {
 		r.armOverall(n, step, false)
 	}
 	return step
+}
+
+// last returns the Step of the node's last attempt or fallback in this life of the run. If there is none, it returns the Step for the first attempt,
+// whose field run is nil. A composite that was restored with a running attempt has a Step in its extra, and record.first stays unused.
+func (r *Run) last(ref machine.Ref) *Step {
+	if len(r.extras) > 0 {
+		if x := r.extras[ref]; x != nil && x.later != nil {
+			return x.later
+		}
+	}
+	return &r.records[ref].first
 }
 
 // attemptResult is the result of a call of user code.
