@@ -46,7 +46,8 @@ func (c *Coordinator) Snapshot() *Snapshot {
 type flightState struct {
 	Start       time.Time   `json:"start"` // the zero of the run's clock
 	Clock       int64       `json:"clock"`
-	First       time.Time   `json:"first,omitzero"` // see remarks.first
+	Advanced    *int64      `json:"advanced,omitempty"` // see machine.Locked.Advanced; nil without rates, and in files of older versions
+	First       time.Time   `json:"first,omitzero"`     // see remarks.first
 	Count       uint64      `json:"count,omitempty"`
 	Lapsed      []string    `json:"lapsed,omitempty"`
 	Requests    uint8       `json:"requests,omitempty"`
@@ -80,6 +81,8 @@ type runFlight struct {
 	Gates    []string          `json:"gates,omitempty"`
 	Tokens   []machine.Tokens  `json:"tokens,omitempty"`
 	Lines    []lineFlight      `json:"lines,omitempty"`
+	Offers   []lineFlight      `json:"offers,omitzero"`  // see machine.Locked.Offers; nil in files of older versions
+	Held     []string          `json:"held,omitempty"`   // see machine.Locked.Held
 	Inputs   map[string]stored `json:"inputs,omitempty"` // the inputs of an expanded node's graph
 	Nodes    []nodeFlight      `json:"nodes,omitempty"`
 	Undos    []nodeFlight      `json:"undos,omitempty"` // the attempts to undo nodes
@@ -90,7 +93,7 @@ type lineFlight struct {
 	Group   int32    `json:"group,omitempty"`
 	Key     string   `json:"key,omitempty"`
 	Token   bool     `json:"token,omitempty"`
-	Arrival uint64   `json:"arrival"`
+	Arrival uint64   `json:"arrival,omitempty"`
 	Nodes   []string `json:"nodes,omitempty"`
 }
 
@@ -188,6 +191,9 @@ func (h *manual) flight(root *Run) *flightState {
 		}
 	}
 	f.run(root)
+	if at, ok := root.st.Advanced(); ok {
+		f.Advanced = &at
+	}
 	if x := root.undo; x != nil && len(x.failed) > 0 {
 		paths := make(map[error]string, len(x.reported))
 		for path, err := range x.reported {
@@ -261,6 +267,13 @@ func (f *flightTaker) run(r *Run) {
 	for _, l := range r.st.Lines() {
 		x.Lines = append(x.Lines, lineFlight{l.Group, l.Key, l.Token, l.Arrival, r.names(l.Nodes)})
 	}
+	if offers := r.st.Offers(); offers != nil {
+		x.Offers = make([]lineFlight, len(offers))
+		for i, l := range offers {
+			x.Offers[i] = lineFlight{Group: l.Group, Key: l.Key}
+		}
+	}
+	x.Held = r.names(r.st.Held())
 	if r.rootInputs != nil {
 		x.Inputs = make(map[string]stored, len(r.rootInputs))
 		for name, v := range r.rootInputs {
@@ -331,7 +344,7 @@ func (f *flightTaker) node(to *runFlight, r *Run, ref machine.Ref) {
 		f.alarm(x.overall, alarmOverall, r, n.ID)
 		f.alarm(x.grace, alarmGrace, r, n.ID)
 		backoff, wait := alarmBackoff, alarmWait
-		if x.comp != nil && x.comp.pause != nil {
+		if x.pauses() {
 			backoff = alarmPause
 		}
 		if x.wait != nil && x.wait.Deadline.IsZero() {

@@ -3,6 +3,7 @@ package kahn
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -219,7 +220,11 @@ func (r *Run) land(from *restoration) {
 	x, now := h.landing, r.now()
 	r.began = 0
 	r.requests = max(r.requests, x.Requests)
-	r.st.Advance(now)
+	if x.Advanced != nil {
+		r.st.Advance(min(*x.Advanced, now)) // not to `now`: a token that has fallen due since then is handed out at the next Advance, as without the cut
+	} else {
+		r.st.Advance(now)
+	}
 	for _, token := range x.Lapsed {
 		h.lapsedToken(token)
 	}
@@ -258,6 +263,7 @@ func (r *Run) land(from *restoration) {
 			in.rearm(&x.Alarms[i], now)
 		}
 	}
+	from.held.walk(func(of *held) { of.run.interruptPauses() })
 	for _, key := range x.Gated {
 		if in := runs[key]; in != nil && in.st.HasGates() && !in.turn.gated {
 			in.turn.gated = true
@@ -276,6 +282,16 @@ func (r *Run) land(from *restoration) {
 	}
 	from.held.each(func(of *held) { of.run.deliver(of.answers, of.refused, now) })
 	h.landing = nil
+}
+
+// interruptPauses interrupts the pauses of the restored loops that must stop: the alarms of these pauses were disarmed before the snapshot, but no worker
+// has concluded the loops yet. With one slot, such a worker waits until an attempt that was asked to stop has returned.
+func (r *Run) interruptPauses() {
+	for _, ref := range slices.Sorted(maps.Keys(r.extras)) {
+		if x := r.extras[ref]; x.pauses() && x.backoff == nil && r.st.Word(ref).Status() == Running {
+			r.interruptPause(ref, x)
+		}
+	}
 }
 
 // sortFailures restores the order in which compensations failed.
@@ -330,9 +346,21 @@ func (x *landing) landLines(runs map[string]*Run) {
 	}
 	for i := range x.Runs {
 		if in := runs[x.Runs[i].Run]; in != nil {
-			in.st.KeepOffers()
+			in.st.KeepOffers(x.Runs[i].offers())
 		}
 	}
+}
+
+// offers returns the offers as [machine.Locked.KeepOffers] needs them. The result is nil if they are not known.
+func (f *runFlight) offers() []machine.Line {
+	if f.Offers == nil {
+		return nil
+	}
+	list := make([]machine.Line, len(f.Offers))
+	for i, l := range f.Offers {
+		list[i] = machine.Line{Group: l.Group, Key: l.Key}
+	}
+	return list
 }
 
 // inTurn sorts the restored lists `begun` and `stops`. Next and NextStop take their attempts from these lists.
@@ -365,6 +393,7 @@ func (h *held) land(f *runFlight, now int64) {
 		}
 	}
 	r.st.OrderGates(gates)
+	r.st.KeepHeld(slices.Collect(r.plan.refsOf(f.Held)))
 	if r.rootInputs != nil {
 		for name, v := range f.Inputs {
 			r.rootInputs[name] = v.value

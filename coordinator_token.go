@@ -244,8 +244,8 @@ func (x tokenParts) began(r *Run) bool {
 		}
 		c := at.child()
 		switch number, _ := strconv.Atoi(strings.TrimPrefix(part, "#")); {
-		case c == nil && r.st.Word(at.ref).Status().Terminal():
-			return true // an expanded node that has ended may have dropped the nodes inside it
+		case c == nil && r.st.Word(at.ref).Status() != Running:
+			return true // the attempt has ended, and the run has dropped the nodes inside
 		case c == nil: // no nested run of the composite has begun, or its graph is not known
 			comp := r.extras[at.ref]
 			return comp != nil && (comp.kept != nil || comp.comp != nil && comp.comp.pause != nil && number < comp.comp.pause.next)

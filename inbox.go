@@ -690,7 +690,7 @@ func (r *Run) hasWork() bool {
 // The method `pausing` returns the number of loops that pause between two iterations.
 func (r *Run) pausing() (n int) {
 	for _, x := range r.extras {
-		if x.comp != nil && x.comp.pause != nil {
+		if x.pauses() {
 			n++
 		}
 	}

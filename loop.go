@@ -260,6 +260,10 @@ func (r *Run) awaitIteration(ref machine.Ref, now int64) {
 	})
 }
 
+// pauses reports whether the node is a loop that waits for its next iteration. It returns false for an interrupted pause, which stays in the composite
+// until the next attempt of the loop: the loop is then being concluded, waits for another attempt or has ended.
+func (x *extra) pauses() bool { return x.comp != nil && x.comp.pause != nil && !x.comp.pause.over }
+
 // interruptPause ends the pause of a loop that must stop. After that a worker concludes the loop, as after an iteration.
 func (r *Run) interruptPause(ref machine.Ref, x *extra) {
 	if p := x.comp.pause; !p.over {

@@ -540,7 +540,7 @@ func (at place) whyRunning(y *Why) {
 		y.Kind, y.Until = WhyStore, time.Time{}
 	case w.Is(machine.WordAdmitting):
 		y.Kind = WhyChecking
-	case x != nil && x.comp != nil && x.comp.pause != nil:
+	case x != nil && x.pauses():
 		y.Kind, y.Since, y.Until = WhyPaused, time.Time{}, r.timeAt(x.comp.pause.due)
 	case r.plan.net.Is(ref, machine.FlagCleanup) && s.Hurries():
 		y.Kind = WhyCleanup

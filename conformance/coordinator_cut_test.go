@@ -85,6 +85,46 @@ func secondTryAfter(d time.Duration) kahn.Retry {
 	return kahn.Retry{MaxAttempts: 2, InitialDelay: d, Jitter: kahn.JitterNone}
 }
 
+// A loop that is interrupted during a pause may get another attempt. Its backoff is no pause. The nodes inside the ended attempt are not known any more.
+func TestCutInBackoffAfterPause(t *testing.T) {
+	g := graph(kahn.Node{
+		ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{While: whileLess(2), MaxIterations: 2, Pause: time.Minute}, Timeout: 30 * time.Second,
+		Retry: secondTryAfter(10 * time.Second),
+	})
+	for _, inPause := range []bool{false, true} {
+		bothWays(t, g, nil, []string{"0s L#1/x", "40s L#1/x"}, func(x *courier) {
+			first := x.sent["L#1/x"]
+			x.reply("L#1/x", 1, nil)
+			x.due(30 * time.Second) // the Timeout precedes the end of the pause
+			if inPause {
+				x.cut()
+			}
+			x.wait(30 * time.Second)
+			attemptIs(t, x.c, first, kahn.ErrAnswered)
+			x.cut()
+			attemptIs(t, x.c, first, kahn.ErrAnswered)
+			x.due(40 * time.Second)
+			x.wait(40 * time.Second)
+			x.due(70 * time.Second)
+		})
+	}
+}
+
+// With one slot, a loop whose pause was interrupted is concluded only after the running attempt has returned. A cut in between loses no conclusion.
+func TestCutAfterInterruptedPause(t *testing.T) {
+	g := graph(kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{While: whileLess(2), MaxIterations: 2, Pause: time.Minute}, Priority: 1}, after("w"))
+	bothWays(t, g, []kahn.Option{kahn.Limit(1)}, []string{"0s L#1/x", "0s w"}, func(x *courier) {
+		x.reply("L#1/x", 1, nil)
+		x.c.Run().Cancel()
+		s, ok := x.c.NextStop()
+		require.True(t, ok)
+		require.Equal(t, "w", s.Path())
+		x.cut()
+		x.reply("w", nil, errStep)
+		require.Equal(t, kahn.RunCancelled, x.c.Run().Status())
+	})
+}
+
 // The Timeout of a composite's attempt ends with the attempt, also if an earlier attempt of the composite was restored in the same life.
 func TestCutBeforeNextAttempt(t *testing.T) {
 	g := graph(kahn.Node{ID: "S", Sub: graph(after("x")), Timeout: time.Hour, Retry: secondTryAfter(time.Minute)}, after("w"))
@@ -123,5 +163,83 @@ func TestResumedBeforeNextAttempt(t *testing.T) {
 		require.Equal(t, 3, calls)
 		require.Equal(t, time.Minute, time.Since(start), "only the backoff takes time")
 		require.Equal(t, kahn.RunCompleted, res.Status)
+	})
+}
+
+func keyed(id, key string, priority int) kahn.Node {
+	return kahn.Node{ID: id, Key: key, Priority: priority}
+}
+
+// A run that waits for a slot keeps its place in the line if other runs contend for slots of their own.
+func TestCutKeepsOffers(t *testing.T) {
+	late := keyed("x", "k", 0)
+	late.After = []string{"w"}
+	g := graph(
+		kahn.Node{ID: "M", Map: &kahn.Map{Over: "items", Limit: 1}, Key: "k", Priority: 2, Params: map[string]any{"items": numbers(2)}},
+		kahn.Node{ID: "A", Sub: graph(after("w"), late)},
+		kahn.Node{ID: "B", Sub: graph(after("w"), late)},
+	)
+	bothWays(t, g, []kahn.Option{kahn.KeyLimit(1)}, nil, func(x *courier) {
+		require.ElementsMatch(t, []string{"0s M[0]", "0s A/w", "0s B/w"}, x.log)
+		x.reply("A/w", 1, nil)
+		x.reply("B/w", 1, nil)
+		x.cut()
+		x.reply("M[0]", 1, nil)
+		x.cut()
+		x.reply("M[1]", 1, nil)
+		x.cut()
+		x.reply("A/x", 1, nil)
+		require.Equal(t, []string{"0s M[1]", "0s A/x", "0s B/x"}, x.log[3:])
+	})
+}
+
+// A node that a hold keeps from starting does not decline again after a cut: another run would get an offer, out of turn.
+func TestCutKeepsHeldNodes(t *testing.T) {
+	plain := func(id string, priority int) kahn.Node { return kahn.Node{ID: id, Priority: priority} }
+	z := kahn.Node{ID: "z", After: []string{"y"}, Priority: 9}
+	late := keyed("x", "k", 7)
+	late.After = []string{"w"}
+	g := graph(
+		kahn.Node{ID: "Y", Sub: graph(keyed("y", "k", 9), z)},
+		kahn.Node{ID: "S", Sub: graph(plain("s", 8), keyed("h", "k", 1))},
+		kahn.Node{ID: "B", Sub: graph(plain("w", 7), late)},
+		kahn.Node{ID: "Q", Sub: graph(plain("q", 6))},
+		kahn.Node{ID: "A", Sub: graph(keyed("x", "k", 5))},
+		kahn.Node{ID: "R", Sub: graph(plain("r", 0), plain("t", 0))},
+	)
+	opts := []kahn.Option{kahn.Limit(4), kahn.KeyLimit(1), kahn.SuspendStop}
+	bothWays(t, g, opts, []string{"0s Y/y", "0s S/s", "0s B/w", "0s Q/q", "0s R/r", "0s R/t", "0s Y/z", "0s A/x", "0s B/x"}, func(x *courier) {
+		x.reply("S/s", nil, kahn.Suspend("", nil, nil)) // S/h is held, and A/x waits for the key
+		x.reply("B/w", 1, nil)                          // B/x waits for the key behind A/x
+		x.reply("Y/y", 1, nil)                          // A/x gets the key, but all slots are taken
+		x.cut()
+		x.reply("Q/q", 1, nil)
+		x.reply("A/x", 1, nil)
+	})
+}
+
+// A cut does not change when the run learns that a token has fallen due. A/x has waited longest, and its token is due after 10 ms. So A/x begins before
+// N/e/z, which needs no token, since its run is being stopped.
+func TestCutKeepsClockOfRates(t *testing.T) {
+	inner := graph(keyed("z", "k", 0))
+	e, c := keyed("e", "k", 2), keyed("c", "k", 0)
+	e.Cleanup, c.Cleanup, c.After = true, true, []string{"p"}
+	late := keyed("x", "k", 1)
+	late.After = []string{"w"}
+	g := graph(
+		kahn.Node{ID: "N", Sub: graph(e), Timeout: 5 * ms},
+		kahn.Node{ID: "A", Sub: graph(after("w"), late)},
+		kahn.Node{ID: "T", Sub: graph(after("p"), c), Timeout: 5 * ms},
+	)
+	opts := []kahn.Option{kahn.KeyLimit(1), kahn.KeyRate(kahn.Rate{Starts: 1, Per: 10 * ms})}
+	bothWays(t, g, opts, nil, func(x *courier) {
+		require.ElementsMatch(t, []string{"0s N/e", "0s T/p", "0s A/w"}, x.log)
+		x.reply("A/w", 1, nil)
+		x.wait(5 * ms)
+		x.reply("T/p", nil, errStep) // T/c waits for the slot of N/e, behind A/x
+		x.wait(15 * ms)
+		x.cut()
+		x.reply("N/e", nil, kahn.Expand(inner, nil, nil))
+		require.Equal(t, "15ms A/x", x.log[3])
 	})
 }

@@ -268,24 +268,6 @@ func (s *Locked) pass() {
 	}
 }
 
-// KeepOffers treats all nodes that contend for a slot as if each had left a line because of an offer. It is called for a restored run,
-// after all calls of KeepLine.
-func (s *Locked) KeepOffers() {
-	if !s.limits.active || s.limit == 0 || s.limit == math.MaxInt32 {
-		return
-	}
-	var list []int
-	for i, ok := s.ready.PopMin(); ok; i, ok = s.ready.PopMin() {
-		list = append(list, i)
-		for g := range s.lines(s.order.at[i]) {
-			s.offered(g)
-		}
-	}
-	for _, i := range list {
-		s.ready.Insert(i)
-	}
-}
-
 // The method `offered` records that a node of group g contends because of an offer. If the run has no limit of its own, it does nothing.
 func (s *Locked) offered(g int32) {
 	if x := &s.limits.groups[g]; s.limit > 0 && s.limit < math.MaxInt32 && !x.passes {

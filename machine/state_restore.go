@@ -1,6 +1,9 @@
 package machine
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Facts contains what a snapshot stores about a node whose join has decided. References to other nodes and to branches are not part of it: see
 // Restored.
@@ -309,6 +312,14 @@ type Tokens struct {
 	Due   *int64 `json:"due,omitempty"` // when the next token falls due; nil if no node waits for it
 }
 
+// Advanced returns the time of the latest Advance, which decides whether a token has fallen due. ok is false if the run has no rates.
+func (s *Locked) Advanced() (now int64, ok bool) {
+	if s.limits.rates == nil {
+		return 0, false
+	}
+	return s.limits.rates.now, true
+}
+
 // TokensLeft returns the contents of each bucket that differs from a new bucket, in the order of groups. If several runs of a tree share a bucket,
 // TokensLeft may return it for each of these runs.
 func (s *Locked) TokensLeft() (list []Tokens) {
@@ -425,6 +436,69 @@ func (s *Locked) KeepLine(l *Line) {
 	for _, r := range l.Nodes {
 		if s.known(r) == nil && statusOf(s.words[r]) == Ready && s.Needs(r, x.Slots) && s.ready.Remove(int(s.order.pos[r])) {
 			s.enqueue(g, r, s.takesToken(r))
+		}
+	}
+}
+
+// Offers returns the lines whose nodes contend because of an offer (see pass), in the order of the offers. Only Group and Key of each Line are set. The
+// result is nil if the run has no limit of its own.
+func (s *Locked) Offers() []Line {
+	if !s.recordsOffers() {
+		return nil
+	}
+	list, keys := make([]Line, len(s.limits.offered)), s.keysOfGroups()
+	for i, g := range s.limits.offered {
+		list[i] = Line{Group: g, Key: keys[g]}
+	}
+	return list
+}
+
+func (s *Locked) recordsOffers() bool {
+	return s.limits.active && s.limit > 0 && s.limit < math.MaxInt32
+}
+
+// KeepOffers is the reverse of Offers. It is called after KeepLine. If the list is nil, the offers are not known, and all nodes that contend for a slot
+// count as nodes that have left a line because of an offer.
+func (s *Locked) KeepOffers(list []Line) {
+	for i := range list {
+		if g, ok := s.groupOf(list[i].Group, list[i].Key); ok {
+			s.offered(g)
+		}
+	}
+	if list != nil || !s.recordsOffers() {
+		return
+	}
+	var ready []int
+	for i, ok := s.ready.PopMin(); ok; i, ok = s.ready.PopMin() {
+		ready = append(ready, i)
+		for g := range s.lines(s.order.at[i]) {
+			s.offered(g)
+		}
+	}
+	for _, i := range ready {
+		s.ready.Insert(i)
+	}
+}
+
+// Held returns the ready nodes that a hold has taken out of the queue. They have declined the slots for which they contended, see passOver.
+func (s *Locked) Held() (list []Ref) {
+	if s.aside == nil || s.hold != holdFresh {
+		return nil
+	}
+	for _, r := range s.aside.held {
+		if statusOf(s.words[r]) == Ready {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// KeepHeld is the reverse of Held, after Rebuild. So the nodes do not decline again, since other nodes would then get offers.
+func (s *Locked) KeepHeld(list []Ref) {
+	for _, r := range list {
+		if s.hold == holdFresh && s.known(r) == nil && statusOf(s.words[r]) == Ready && s.ready.Remove(int(s.order.pos[r])) {
+			x := s.hasAside()
+			x.held = append(x.held, r)
 		}
 	}
 }
