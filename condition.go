@@ -365,7 +365,9 @@ func (c *compiler) checkAnswers() {
 	if c.isPruned || !c.has.condition && !c.has.composite {
 		return
 	}
-	p.warnings = slices.DeleteFunc(p.warnings, c.isAnswerOfLoop)
+	if len(p.warnings) > 0 {
+		p.warnings = slices.DeleteFunc(p.warnings, c.isAnswerOfLoop)
+	}
 	answers := map[machine.Ref]bool{} // for each condition with successors, whether an edge uses its answer
 	for i := range p.net.Edges() {
 		e := p.net.Edge(i)
@@ -570,7 +572,7 @@ func (c *compiler) checkTextsBeside() {
 		c.checkTexts()
 		return
 	}
-	inputs := &Plan{inputs: c.inputs, inputIndex: c.inputIndex}
+	inputs := &Plan{inputs: c.inputs, inputIndex: c.inputIndex, planRare: &plainPlan}
 	anyNode := func(id string) error {
 		if _, ok := c.find(id); ok {
 			return nil
@@ -605,7 +607,7 @@ func (c *compiler) checkText(n *node, checker fieldChecker, ancestor, input func
 	}
 	problem := problemOf(n.ID, checker.field, "%s: %w: %w", checker.field, ErrBadExpression, bounded(err))
 	if checker.warns {
-		c.p.warnings = append(c.p.warnings, problem)
+		c.p.rare().warnings = append(c.p.warnings, problem)
 		return
 	}
 	c.keep(problem)
@@ -622,13 +624,13 @@ func (l *lowered) install(c *compiler, r machine.Ref) {
 	}
 	if l.input != nil || l.output != nil {
 		if p.contracts == nil {
-			p.contracts = map[machine.Ref][phaseCount]Contract{}
+			p.rare().contracts = map[machine.Ref][phaseCount]Contract{}
 		}
 		p.contracts[r] = [phaseCount]Contract{event.PhaseInput: l.input, event.PhaseOutput: l.output}
 	}
 	if l.answer != nil {
 		if p.answerContracts == nil {
-			p.answerContracts = map[machine.Ref]Contract{}
+			p.rare().answerContracts = map[machine.Ref]Contract{}
 		}
 		p.answerContracts[r] = l.answer
 	}

@@ -27,7 +27,7 @@ func (c *Coordinator) Snapshot() *Snapshot {
 	r.ID()
 	for {
 		h.settle(r)
-		r.st.Lock()
+		r.lockHashed()
 		if len(h.jobs)+len(h.undos) == 0 {
 			break
 		}

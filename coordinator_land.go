@@ -395,6 +395,7 @@ func (h *held) land(f *runFlight, now int64) {
 	r.st.OrderGates(gates)
 	r.st.KeepHeld(slices.Collect(r.plan.refsOf(f.Held)))
 	if r.rootInputs != nil {
+		r.rootInputs = maps.Clone(r.rootInputs)
 		for name, v := range f.Inputs {
 			r.rootInputs[name] = v.value
 		}

@@ -787,7 +787,7 @@ func (c *compiler) bindKeys() {
 			continue
 		}
 		if p.keySources == nil {
-			p.keySources = map[machine.Ref]keySource{}
+			p.rare().keySources = map[machine.Ref]keySource{}
 		}
 		p.keySources[r] = c.keySource(r, c.givenTo(r))
 	}

@@ -24,7 +24,7 @@ func (n *nesting) compile(g *Graph, outer *force) (*Plan, *problems) {
 
 // compileInside compiles a graph into which a node of plan p expands.
 func (p *Plan) compileInside(g *Graph) (*Plan, error) {
-	n := nesting{within: []*Graph{nil}} // nil stands for the enclosing graphs, which g cannot contain
+	n := nesting{within: []*Graph{nil}, top: p.force} // nil stands for the enclosing graphs, which g cannot contain
 	inner, ps := n.compile(g, p.force)
 	return inner, ps.err()
 }
@@ -293,7 +293,7 @@ func (c *compiler) declaredEdge(e int32) int {
 // find returns a node's declaration index.
 func (c *compiler) find(id string) (int32, bool) {
 	i, ok := c.index.Find(c.names, id)
-	return int32(i), ok
+	return int32(i), ok && id != "" // a short index also finds nodes without an id
 }
 
 // name returns the edge's name in the text of a [Problem].
@@ -741,7 +741,7 @@ func (ps *problems) ofNode(id, field, format string, args ...any) *Problem {
 }
 
 // warn adds a warning to the plan: p describes something that is valid but probably a mistake.
-func (c *compiler) warn(p *Problem) { c.p.warnings = append(c.p.warnings, p) }
+func (c *compiler) warn(p *Problem) { c.p.rare().warnings = append(c.p.warnings, p) }
 
 // ofEdge adds a problem of an edge. i is the edge's declaration index.
 func (c *compiler) ofEdge(i int, field, format string, args ...any) *Problem {

@@ -15,8 +15,11 @@ import (
 func (c *compiler) number() {
 	n := len(c.g.nodes)
 	p := &c.block.Plan // set field by field, since for a literal Go would allocate twice
-	p.name, p.inputs, p.inputIndex, p.merges, p.nodes, p.terms = c.g.Name, c.inputs, c.inputIndex, c.g.Merges(), make([]*node, n), c.terms
-	p.shared, p.force, p.index = &c.block.own, c.force, c.index
+	p.name, p.inputs, p.inputIndex, p.nodes, p.terms = c.g.Name, c.inputs, c.inputIndex, make([]*node, n), c.terms
+	p.shared, p.planRare, p.force, p.index = &c.block.own, &plainPlan, c.force, c.index
+	if len(c.g.merges) > 0 {
+		p.rare().merges = c.g.Merges()
+	}
 	c.p, c.n = p, &p.net
 	p.stepless = c.b.Number(c.n, c.names)
 	p.names, p.declared, p.decl, p.end = c.n.Numbering()
@@ -27,7 +30,7 @@ func (c *compiler) number() {
 	if c.has.slash {
 		for _, id := range p.names {
 			if strings.Contains(id, "/") {
-				p.slashed = append(p.slashed, id)
+				p.rare().slashed = append(p.slashed, id)
 			}
 		}
 		slices.Sort(p.slashed)
@@ -126,16 +129,16 @@ func (c *compiler) resolve(r machine.Ref) {
 		if n.KeyFrom != "" {
 			field = "KeyFrom"
 		}
-		c.p.keyed = problemOf(n.ID, field, "%w: its %s bounds nothing: the run has neither KeyLimit nor KeyRate", ErrBadOption, field)
+		c.p.rare().keyed = problemOf(n.ID, field, "%w: its %s bounds nothing: the run has neither KeyLimit nor KeyRate", ErrBadOption, field)
 	}
 	if n.Memo != "" && !n.Disabled && c.p.memoized == nil {
-		c.p.memoized = problemOf(n.ID, "Memo", "%w: its Memo has no effect: the run does not have the option *Memo", ErrBadOption)
+		c.p.rare().memoized = problemOf(n.ID, "Memo", "%w: its Memo has no effect: the run does not have the option *Memo", ErrBadOption)
 	}
 	if n.Moderation != ModerateNone && !n.Disabled {
-		c.p.moderated = append(c.p.moderated, r)
+		c.p.rare().moderated = append(c.p.moderated, r)
 	}
 	if trigger && c.p.prunes == nil && !c.isPruned {
-		c.p.prunes = &prunes{source: c.source(), force: c.force}
+		c.p.rare().prunes = &prunes{source: c.source(), force: c.force}
 	}
 	if (n.Do == nil && n.ownStep() || n.Undo != nil && n.Undo.by != nil) && !n.Disabled {
 		c.p.stepless = append(c.p.stepless, r)
@@ -300,7 +303,7 @@ func (c *compiler) group() {
 			c.warn(w)
 		}
 		byName[g.Name] = int32(len(p.groups))
-		p.groups = append(p.groups, group{Group: g})
+		p.rare().groups = append(p.groups, group{Group: g})
 	}
 	byKey, late, wrong := map[string]int32{}, map[machine.Ref]int32(nil), false
 	for _, r := range p.declared {
@@ -316,8 +319,8 @@ func (c *compiler) group() {
 			if !ok && len(c.within) > 1 {
 				g, ok = int32(len(p.groups)), true
 				byName[name] = g
-				p.groups = append(p.groups, group{Group: Group{Name: name}, inherited: true})
-				p.lacks = append(p.lacks, name)
+				p.rare().groups = append(p.groups, group{Group: Group{Name: name}, inherited: true})
+				p.rare().lacks = append(p.lacks, name)
 			}
 			if !ok || p.lastMember(g) == r { // checkMembers reports undeclared groups, and groups that are named twice
 				wrong = true
@@ -330,7 +333,7 @@ func (c *compiler) group() {
 				late = map[machine.Ref]int32{}
 			}
 			late[r] = int32(len(p.groups))
-			p.groups = append(p.groups, group{key: true})
+			p.rare().groups = append(p.groups, group{key: true})
 			c.join(r, late[r])
 		}
 		if n.Key == "" {
@@ -340,11 +343,13 @@ func (c *compiler) group() {
 		if !ok {
 			g = int32(len(p.groups))
 			byKey[n.Key] = g
-			p.groups = append(p.groups, group{Group: Group{Name: n.Key}, key: true})
+			p.rare().groups = append(p.groups, group{Group: Group{Name: n.Key}, key: true})
 		}
 		c.join(r, g)
 	}
-	p.groupIndex = byName
+	if len(byName) > 0 {
+		p.rare().groupIndex = byName
+	}
 	c.n.SetGroups(c.member, p.bounds())
 	if late != nil {
 		c.n.SetLateKeys(late, byKey)
@@ -567,6 +572,7 @@ type nesting struct {
 	top    *force                // the settings of the outermost graph
 	forces map[forceKey][]*force // the settings of all graphs compiled so far, without duplicates
 	seen   []compiledGraph
+	tried  force // the memory of inForce
 
 	outermost [1]*Graph // the memory of the slice `within` while only one graph is being compiled
 	first     compiler  // the memory of the first compiler
@@ -578,8 +584,18 @@ func (n *nesting) compiler(g *Graph, outer *force) *compiler {
 	if c.g != nil {
 		c = &compiler{}
 	}
-	c.g, c.nesting, c.graph, c.block = g, n, g.Name, &planBlock{}
-	c.force = n.inForce(&c.block.force, g, outer)
+	c.g, c.nesting, c.graph = g, n, g.Name
+	if n.top == nil {
+		b := &struct {
+			planBlock
+			force force
+		}{}
+		c.block, n.top = &b.planBlock, &b.force
+		n.inForce(n.top, g, outer)
+		c.force = n.top
+		return c
+	}
+	c.block, c.force = &planBlock{}, n.inForce(&n.tried, g, outer)
 	return c
 }
 
@@ -617,7 +633,7 @@ type force struct {
 }
 
 // inForce determines the settings of graph g, and stores them in f. outer contains the settings of the graph around g. If an earlier result has
-// equal settings, inForce returns that result, and otherwise f.
+// equal settings, inForce returns that result. Otherwise it returns f or, if f is n.tried, a copy of f.
 func (n *nesting) inForce(f *force, g *Graph, outer *force) *force {
 	*f = force{g.Defaults, g.Evaluator, g.Schemas}
 	if outer != nil {
@@ -628,9 +644,6 @@ func (n *nesting) inForce(f *force, g *Graph, outer *force) *force {
 		if isNull(f.schemas) {
 			f.schemas = outer.schemas
 		}
-	}
-	if n.top == nil {
-		n.top = f
 	}
 	if n.top == f || n.top.same(f) {
 		return n.top
@@ -643,6 +656,10 @@ func (n *nesting) inForce(f *force, g *Graph, outer *force) *force {
 	}
 	if n.forces == nil {
 		n.forces = map[forceKey][]*force{}
+	}
+	if f == &n.tried {
+		own := *f
+		f = &own
 	}
 	n.forces[key] = append(n.forces[key], f)
 	return f
@@ -758,20 +775,20 @@ func (c *compiler) nest() {
 		p.subs[r] = sub
 		p.undoes = p.undoes || sub.undoes
 		for _, warning := range sub.warnings {
-			p.warnings = append(p.warnings, insideOf(n.ID, warning))
+			p.rare().warnings = append(p.warnings, insideOf(n.ID, warning))
 		}
 		if p.keyed == nil && sub.keyed != nil && !n.Disabled {
-			p.keyed = insideOf(n.ID, sub.keyed)
+			p.rare().keyed = insideOf(n.ID, sub.keyed)
 		}
 		if p.memoized == nil && sub.memoized != nil && !n.Disabled {
-			p.memoized = insideOf(n.ID, sub.memoized)
+			p.rare().memoized = insideOf(n.ID, sub.memoized)
 		}
 		// A node with CompensateBy is already in p.stepless.
 		if len(sub.stepless) > 0 && !n.Disabled && (n.Undo == nil || n.Undo.by == nil) {
 			p.stepless = append(p.stepless, r)
 		}
 		if len(sub.moderated) > 0 && !n.Disabled {
-			p.moderated = append(p.moderated, r)
+			p.rare().moderated = append(p.moderated, r)
 		}
 		if !c.isItem {
 			c.checkInputsOf(r, sub)
@@ -788,10 +805,10 @@ func (c *compiler) nestItems(r machine.Ref) {
 		c.keep(err)
 	}
 	if p.items == nil {
-		p.items = map[machine.Ref]*Plan{}
+		p.rare().items = map[machine.Ref]*Plan{}
 	}
 	if p.items[r] = plan; plan != nil {
-		plan.itemOf = p.names[r]
+		plan.rare().itemOf = p.names[r]
 	}
 }
 
@@ -818,14 +835,14 @@ func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 		}
 		for _, name := range inner.lacks {
 			if p.naming == nil {
-				p.naming = map[string][]machine.Ref{}
+				p.rare().naming = map[string][]machine.Ref{}
 			}
 			p.naming[name] = append(p.naming[name], r)
 			switch _, ok := declared[name]; {
 			case ok || slices.Contains(n.Groups, name) || lacked[name]:
 			case len(c.within) > 1:
 				lacked[name] = true
-				p.lacks = append(p.lacks, name)
+				p.rare().lacks = append(p.lacks, name)
 			default:
 				wrong = true
 			}
@@ -866,7 +883,7 @@ func (c *compiler) nestLoop(r machine.Ref) {
 		until = l.until
 	}
 	if p.loops == nil {
-		p.loops = map[machine.Ref]func(View) (bool, error){}
+		p.rare().loops = map[machine.Ref]func(View) (bool, error){}
 	}
 	p.loops[r] = p.node(r).Loop.again(until)
 }

@@ -37,54 +37,75 @@ type Plan struct {
 	routers    []*router      // the router of condition r is routers[net.Router(r)]
 	data       []*inputs      // by Ref: the sources of the parameters; nil for a node without parameters; data is nil if no node has parameters
 	inputs     []Input        // Graph.Inputs
-	merges     []string       // Graph.Merges
 	inputIndex map[string]int // by name
 	leaves     []machine.Ref  // nodes without successors; the end node counts neither as a successor nor as a leaf
 	end        machine.Ref    // the end node, or noRef
 	// stepless lists the nodes that need the step function of the run, and the composites that contain such nodes.
-	stepless   []machine.Ref
+	stepless []machine.Ref
+
+	force *force // the settings that a graph inherits if a node of this plan expands into the graph
+
+	composite bool                  // some node is a composite
+	undoes    bool                  // some node of this plan, or of a plan inside it, has a compensation
+	subs      map[machine.Ref]*Plan // the compiled Sub of each composite
+
+	*shared
+	*planRare
+}
+
+// planRare contains the fields that few plans set, so that all other plans are smaller. A plan that has set none of them shares plainPlan, which is
+// never written to, because writers call Plan.rare first.
+type planRare struct {
+	merges     []string         // Graph.Merges
 	groups     []group          // the declared groups, and also the inherited groups and the groups of keys
 	groupIndex map[string]int32 // declared and inherited groups, by name
-
 	// contracts holds the contracts of each node that has a contract, by phase.
 	contracts       map[machine.Ref][phaseCount]Contract
 	answerContracts map[machine.Ref]Contract // for each gate with a Schema: the contract of the answer
 	moderated       []machine.Ref            // nodes with a Moderation
-
-	prunes   *prunes  // nil if there are no triggers
-	pruned   []string // the ids of the nodes that Prune has left out of this plan, in declaration order
-	warnings []error
-	keyed    error  // the warning for a run that does not limit keys: it names the first node with a key; nil if no node has a key
-	memoized error  // the warning for a run without a Memo: it names the first node with a Memo; nil if no node has a Memo
-	whole    *Plan  // the plan from which this plan was pruned; nil if this plan is not pruned
-	force    *force // the settings that a graph inherits if a node of this plan expands into the graph
-
-	composite  bool                  // some node is a composite
-	undoes     bool                  // some node of this plan, or of a plan inside it, has a compensation
-	slashed    []string              // the ids that contain a slash, sorted
-	subs       map[machine.Ref]*Plan // the compiled Sub of each composite
-	items      map[machine.Ref]*Plan // for each map: a plan of one node, which represents an item
-	loops      map[machine.Ref]func(View) (bool, error)
-	itemOf     string                    // in the plan of a map's items: the id of the map; such a plan has no index
-	body       *Plan                     // in the plan of a map's items: the plan of the map's Sub, if any
-	keySources map[machine.Ref]keySource // the sources of the keys, for nodes with a KeyFrom
-	keys       []string                  // in the plan of a map's items: by Ref, the keys from Map.Key or KeyFrom; nil if there are no such keys
-	estimates  []time.Duration           // in the plan of a map's items: by Ref, the results of Map.Estimate; nil if the map has no Map.Estimate
-	lacks      []string                  // groups that an enclosing graph must declare, since this graph or a graph inside it names them
-	naming     map[string][]machine.Ref  // by group: the composites whose graphs name the group and do not declare it, in order of their Refs
+	prunes          *prunes                  // nil if there are no triggers
+	pruned          []string                 // the ids of the nodes that Prune has left out of this plan, in declaration order
+	warnings        []error
+	keyed           error                 // the warning for a run that does not limit keys: it names the first node with a key; nil if no node has a key
+	memoized        error                 // the warning for a run without a Memo: it names the first node with a Memo; nil if no node has a Memo
+	whole           *Plan                 // the plan from which this plan was pruned; nil if this plan is not pruned
+	slashed         []string              // the ids that contain a slash, sorted
+	items           map[machine.Ref]*Plan // for each map: a plan of one node, which represents an item
+	loops           map[machine.Ref]func(View) (bool, error)
+	itemOf          string                    // in the plan of a map's items: the id of the map; such a plan has no index
+	body            *Plan                     // in the plan of a map's items: the plan of the map's Sub, if any
+	keySources      map[machine.Ref]keySource // the sources of the keys, for nodes with a KeyFrom
+	keys            []string                  // in the plan of a map's items: by Ref, the keys from Map.Key or KeyFrom; nil if there are no such keys
+	estimates       []time.Duration           // in the plan of a map's items: by Ref, the results of Map.Estimate; nil if the map has no Map.Estimate
+	lacks           []string                  // groups that an enclosing graph must declare, since this graph or a graph inside it names them
+	naming          map[string][]machine.Ref  // by group: the composites whose graphs name the group and do not declare it, in order of their Refs
 
 	// The following fields are set only in the plan of a run in test mode, see testMode.
 	tested  *Plan     // the plan of which this plan is a copy
 	doubles []*double // by Ref
-
-	*shared
 }
 
-// planBlock holds a plan, its shared data and its force, so that one allocation is enough for all three.
+var plainPlan planRare
+
+// The method `rare` returns the fields of planRare for writing. It is called only while a plan is made.
+func (p *Plan) rare() *planRare {
+	if p.planRare == &plainPlan {
+		p.planRare = &planRare{}
+	}
+	return p.planRare
+}
+
+// The method `copied` returns a copy of the plan with its own planRare, for changes.
+func (p *Plan) copied() *Plan {
+	q, rare := *p, *p.planRare
+	q.planRare = &rare
+	return &q
+}
+
+// planBlock holds a plan and its shared data, so that one allocation is enough for both.
 type planBlock struct {
 	Plan
-	own   shared
-	force force
+	own shared
 }
 
 // The type `shared` holds data that a plan computes on first use. All copies of the plan share the data.
@@ -150,7 +171,7 @@ func (p *Plan) isCompiled() bool { return p != nil && p.nodes != nil }
 
 // orEmpty returns the plan or, for a nil Plan, the plan of an empty graph.
 func (p *Plan) orEmpty() *Plan {
-	if p == nil {
+	if p == nil || p.planRare == nil {
 		return emptyPlan()
 	}
 	return p
@@ -577,7 +598,7 @@ func (c *compiler) setRetry(r machine.Ref, retry Retry, isDefault bool) {
 func (p *Plan) Hash() string {
 	p = p.orEmpty()
 	if h := p.hashed.Load(); h != nil {
-		return h.whole
+		return h.whole()
 	}
 	if p.hashing.Load() > 0 && isHashing() {
 		return ""
@@ -586,34 +607,30 @@ func (p *Plan) Hash() string {
 	// the same result.
 	p.hashing.Add(1)
 	defer p.hashing.Add(-1)
-	h := &hashes{nodes: make([]string, len(p.names))}
 	w := hasher{plan: p, sum: sha256.New()}
-	texts := make([]byte, 0, hashLength*len(p.names))
+	texts := make([]byte, 0, hashLength*len(p.names)+2*sha256.Size)
 	for _, ref := range p.declared {
 		texts = w.node(texts, ref)
 	}
 	all, inputs := sha256.New(), w.inputs()
 	all.Write(inputs)
-	whole := string(texts) // the hashes of all nodes, one after the other
-	for i, ref := range p.declared {
-		h.nodes[ref] = whole[i*hashLength:][:hashLength]
-		all.Write(append(append(w.text[:0], h.nodes[ref]...), '\n'))
+	for i := range p.declared {
+		all.Write(append(append(w.text[:0], texts[i*hashLength:][:hashLength]...), '\n'))
 	}
-	h.whole = hex.EncodeToString(all.Sum(nil))
-	p.hashed.CompareAndSwap(nil, h)
-	return h.whole
+	h := hashes(hex.AppendEncode(texts, all.Sum(nil)))
+	p.hashed.CompareAndSwap(nil, &h)
+	return h.whole()
 }
 
-// hashes holds the hash of a plan and the hashes of its nodes.
-type hashes struct {
-	whole string
-	nodes []string // by Ref
-}
+// hashes holds the hashes of the nodes of a plan, in the order of declaration, and then the hash of the plan.
+type hashes string
+
+func (h hashes) whole() string { return string(h[len(h)-2*sha256.Size:]) }
 
 // nodeHash returns the hash of a node, or "" if the plan has not been hashed.
 func (p *Plan) nodeHash(ref machine.Ref) string {
 	if h := p.hashed.Load(); h != nil {
-		return h.nodes[ref]
+		return string((*h)[int(p.decl[ref])*hashLength:][:hashLength])
 	}
 	return ""
 }

@@ -290,7 +290,7 @@ func (tx *transaction) collect(at place, key string, n *nodeState) {
 	if comp == nil {
 		return
 	}
-	for most := min(len(comp.before.all), n.Inside.Iteration-1); int(comp.stored) < most; comp.stored++ {
+	for most := min(len(comp.before.all), n.Inside.Iteration-1); int(comp.stored) < most; comp.own().stored++ {
 		i := int(comp.stored) + 1
 		key := collectedKey(key, n.Attempts, i)
 		tx.outputs = append(tx.outputs, collected{key, key, i, stored{value: comp.before.all[i-1]}, r.timeAt(r.now())})
@@ -384,7 +384,7 @@ func (r *Run) written(tx *transaction) {
 		}
 		if in := n.Inside; in != nil && in.Previous != nil {
 			if x := at.run.extras[at.ref]; x != nil && x.comp != nil {
-				x.comp.text = &iterationText{in.Iteration, in.Previous.raw}
+				x.comp.own().text = &iterationText{in.Iteration, in.Previous.raw}
 			}
 		}
 	}

@@ -389,9 +389,9 @@ func (r *Run) key(ref machine.Ref) string {
 	return r.keys + id
 }
 
-// setKeys sets two fields of a nested run: `durable`, and `keys`, the prefix of the keys of all its nodes.
+// setKeys sets the field `keys` of a nested run with a store: the prefix of the keys of all its nodes.
 func (r *Run) setKeys() {
-	if r.durable = r.outer.durable; r.durable != nil {
+	if r.durable != nil {
 		r.keys = keyInside(r.outer.key(r.within.ref), r.within.attempt, r.iteration, r.items != nil)
 	}
 }

@@ -170,7 +170,9 @@ func (r *Run) endLost(now int64) {
 		r.setUndosBack()
 	}
 	for _, c := range d.lost.ended {
-		c.verdict, c.summed, c.result = verdict{status: RunSuspended}, false, Result{}
+		if c.verdict, c.summed = (verdict{status: RunSuspended}), false; c.result != nil {
+			*c.result = Result{}
+		}
 	}
 	r.verdict.cause = CauseStoreError
 	r.rare().stopCauses = map[CauseKind]*stopCause{CauseStoreError: {d.failed, context.Canceled}}
@@ -191,6 +193,7 @@ func (at place) setBack(to storedStatus, attempts int32) {
 	}
 	if x != nil {
 		r.disarmNode(ref)
+		x.own()
 		if x.errs = slices.DeleteFunc(x.errs, func(e attemptError) bool { return e.number > to.retried }); len(x.errs) == 0 {
 			x.lastErr = nil
 		}

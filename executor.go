@@ -134,13 +134,9 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	if cfg.given != nil {
 		cfg.given.plan, cfg.given.step = p, step
 	}
-	r := &Run{
-		runGiven:   runGiven{plan: p, step: step, stepless: step == nil, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable || cfg.served, attended: attended},
-		runNest:    runNest{instance: &notNested},
-		runOutcome: runOutcome{done: make(chan struct{})},
-		runRare:    &notRare, runReports: &notReported,
-	}
-	r.manual = cfg.manual
+	r := newRun(p, cfg)
+	r.step, r.stepless, r.ctx, r.base, r.done = step, step == nil, ctx, ctx, make(chan struct{})
+	r.unheld, r.attended, r.manual = !readable || cfg.served, attended, cfg.manual
 	if t := r.cfg.test; t != nil {
 		if err := t.validate(p); err != nil {
 			return nil, false, err

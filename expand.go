@@ -57,6 +57,9 @@ type expansion struct {
 	back    takenBack // what a redrive of the nodes inside removes from the store
 }
 
+// noInputs are the inputs of graphs that get none. It is never written to.
+var noInputs = map[string]any{}
+
 // outdated reports whether a node inside has received a signal since `held` was computed.
 func (e *expansion) outdated(x *extra) bool {
 	return e.held != nil && x != nil && x.kept != nil && x.answers != e.answers
@@ -89,7 +92,7 @@ func (w *worker) expansion(e *expandError, failed conclusion) conclusion {
 	}
 	x := &expansion{inputs: e.inputs, state: e.state}
 	if x.inputs == nil {
-		x.inputs = map[string]any{}
+		x.inputs = noInputs
 	}
 	if err := w.compileExpansion(x, e.graph); err != nil {
 		return refuse(CauseContractOutput, fmt.Errorf("the graph that the step has returned: %w", err))
@@ -120,7 +123,9 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 	}
 	p := x.plan
 	x.warnings = r.warningsInside(ref, p)
-	p.Hash() // calls user code (MarshalJSON), which must not be called under the run's lock
+	if r.durable != nil {
+		p.Hash() // calls user code (MarshalJSON), which must not be called under the run's lock; without a store only snapshots need the hash, see lockHashed
+	}
 	for _, name := range p.lacks {
 		if r.declaring(name) == nil {
 			return fmt.Errorf("%w: a node of the graph names group %s, which neither this graph nor a graph around it declares", ErrBadValue, quoteID(name))
@@ -270,9 +275,12 @@ func (r *Run) expandedRun(step *Step, x *expansion) *Run {
 // expand turns a node into a composite, after the step of its attempt has returned a graph.
 func (r *Run) expand(step *Step, e *expansion, now int64) {
 	ref := step.ref
-	x := r.extra(ref)
+	x := r.extraInside(ref)
 	r.warnOfExpansion(e.warnings)
-	x.saved, x.left, r.nests = e.state, false, true
+	if r.nests = true; e.state != nil || x.saved != nil || x.left {
+		m := x.own()
+		m.saved, m.left = e.state, false
+	}
 	r.disarm(&x.grace)
 	if r.single != nil && r.single.interrupted == step {
 		r.single.interrupted = nil // the step of the interrupted attempt has returned
@@ -290,7 +298,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 		}
 		c := r.expandedRun(step, e)
 		r.st.Expand(ref)
-		x.comp = &composite{}
+		x.comp = newComposite(nil)
 		if e.plan.undoes {
 			r.outdateUndoes()
 			r.allowUndo()
@@ -396,7 +404,7 @@ func (u *undo) regainedBy(step *Step, err error) error {
 	e := facts.expand
 	x := &expansion{inputs: e.inputs, state: e.state}
 	if x.inputs == nil {
-		x.inputs = map[string]any{}
+		x.inputs = noInputs
 	}
 	w := &worker{run: r, step: step}
 	w.task.Ref = ref
@@ -426,7 +434,7 @@ func (u *undo) regainedBy(step *Step, err error) error {
 	for _, name := range x.plan.lacks {
 		r.lend(name, ref)
 	}
-	comp := &composite{}
+	comp := newComposite(nil)
 	h.installPast(r, comp)
 	h.resume(nil, true)
 	r.extras[ref].comp = comp
@@ -502,6 +510,43 @@ func (r *Run) addUndos(nodes []nodeState) {
 	}
 }
 
+// lockHashed takes the run's lock after it has computed the hashes of all graphs that steps have returned. Computing them calls user code, and so must
+// not happen under the lock.
+func (r *Run) lockHashed() {
+	for r.st.Lock(); r.tree != nil && r.durable == nil; r.st.Lock() {
+		plans := r.unhashed(nil)
+		if len(plans) == 0 {
+			return
+		}
+		r.st.Unlock()
+		for _, p := range plans {
+			if p.Hash() == "" { // MarshalJSON, which is called for this hash, takes the snapshot
+				r.st.Lock()
+				return
+			}
+		}
+	}
+}
+
+// unhashed appends to the list the plans of the graphs that steps in the run, and in the runs nested in it, have returned, and that have no hash yet.
+func (r *Run) unhashed(list []*Plan) []*Plan {
+	if r.rootInputs != nil && r.plan.hashed.Load() == nil {
+		list = append(list, r.plan)
+	}
+	for _, x := range r.extras {
+		if x.comp == nil {
+			continue
+		}
+		for _, c := range x.comp.past {
+			list = c.unhashed(list)
+		}
+		if c := x.comp.child; c != nil {
+			list = c.unhashed(list)
+		}
+	}
+	return list
+}
+
 // isExpansion reports whether the composite's nested run performs a graph that a step has returned.
 func (comp *composite) isExpansion() bool { return comp.child != nil && comp.child.rootInputs != nil }
 
@@ -516,14 +561,18 @@ func (r *Run) forgetExpansion(ref machine.Ref) {
 func (r *Run) contract(x *extra) {
 	if x.kept != nil || x.comp != nil && x.comp.isExpansion() {
 		r.dropKept(x)
-		x.saved, x.texts = nil, nil
+		m := x.own()
+		m.saved, m.texts = nil, nil
 	}
 }
 
 // dropKept drops the state in which an earlier life left the nodes inside a node. If one of them was being undone, dropKept no longer counts this
 // compensation as busy, since the restored nested run counts it.
 func (r *Run) dropKept(x *extra) {
-	if x.kept != nil && x.kept.Inside.Undoes && x.kept.Inside.undoing() {
+	if x.kept == nil {
+		return
+	}
+	if x.kept.Inside.Undoes && x.kept.Inside.undoing() {
 		r.outermost().undo.busy--
 	}
 	x.kept = nil

@@ -108,7 +108,7 @@ func (l *Loop) again(parsed Expression) func(View) (bool, error) {
 func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
 	prefix := fmt.Sprintf("%s#%d/", r.path(step.ref), number)
 	c := r.nested(step, r.plan.sub(step.ref), prefix, int32(number))
-	c.iteration, c.previous = number, previous
+	c.round = &round{number, previous}
 	c.setKeys()
 	return c
 }
@@ -184,7 +184,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 	}
 	w.now = r.now()
 	r.disarm(&r.extras[ref].grace) // the test returned before the grace ended
-	comp.before = soFar
+	comp.own().before = soFar
 	p := &pause{next: comp.child.iteration + 1, failed: comp.child.failedGroups.all()}
 	d := r.plan.node(ref).Loop.Pause
 	if d <= 0 {
@@ -192,7 +192,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 		return c, true
 	}
 	p.due = saturate.Add(w.now, int64(d))
-	comp.pause, comp.working = p, false
+	comp.own().pause, comp.working = p, false
 	r.event(entry{kind: evNodePaused, ref: ref, attempt: r.records[ref].attempts, at: w.now, arg: event.Pause{Iteration: comp.child.iteration, Delay: d}})
 	r.awaitIteration(ref, w.now)
 	return c, true
@@ -231,7 +231,7 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 		}
 	}
 	if c := comp.child; c != nil && c.st.AllowsUndo() {
-		comp.past = append(comp.past, c)
+		comp.own().past = append(comp.past, c)
 	}
 	r.beginChild(comp, next, now)
 }
@@ -247,7 +247,7 @@ type pause struct {
 
 // awaitIteration arms the alarm that ends the pause of a loop and begins the next iteration.
 func (r *Run) awaitIteration(ref machine.Ref, now int64) {
-	x := r.extras[ref]
+	x := r.extra(ref)
 	p := x.comp.pause
 	x.backoff = r.afterAsStored(time.Duration(p.due-now), func(now int64) {
 		step := r.current(ref)
@@ -255,7 +255,7 @@ func (r *Run) awaitIteration(ref machine.Ref, now int64) {
 			return // the loop was stopped during the pause
 		}
 		r.wake(now) // the run may be suspended by now if it is being left: see endBackoff
-		x.comp.pause = nil
+		x.comp.own().pause = nil
 		r.nextIteration(step, x.comp, p, now)
 	})
 }

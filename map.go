@@ -187,7 +187,7 @@ func (x *items) distinguish(keyOf func(i int) (string, error)) error {
 			common = p.net.Groups(0)
 		}
 		member := make([][]int32, n)
-		p.keys = make([]string, n)
+		p.rare().keys = make([]string, n)
 		for i := range n {
 			key, err := keyOf(i)
 			if err != nil {
@@ -202,11 +202,11 @@ func (x *items) distinguish(keyOf func(i int) (string, error)) error {
 			}
 			p.keys[i], member[i] = key, members[key]
 		}
-		p.groups = groups
+		p.rare().groups = groups
 		p.net.SetGroups(member, p.bounds())
 	}
 	if x.m.Estimate != nil {
-		p.estimates = make([]time.Duration, n)
+		p.rare().estimates = make([]time.Duration, n)
 		for i := range n {
 			p.estimates[i] = max(x.m.Estimate(x.at(i)), 0)
 		}
@@ -237,8 +237,8 @@ func itemNode(n *node) *node {
 func (p *Plan) repeated(id string, n int) *Plan {
 	names := make([]string, n)
 	q := &Plan{
-		name: p.name, itemOf: id, nodes: slices.Repeat(p.nodes, n), routers: p.routers, end: noRef,
-		composite: p.composite, undoes: p.undoes, body: p.subs[0], groups: p.groups, groupIndex: p.groupIndex, lacks: p.lacks, shared: &shared{}, force: p.force,
+		name: p.name, nodes: slices.Repeat(p.nodes, n), routers: p.routers, end: noRef, composite: p.composite, undoes: p.undoes, shared: &shared{}, force: p.force,
+		planRare: &planRare{itemOf: id, body: p.subs[0], groups: p.groups, groupIndex: p.groupIndex, lacks: p.lacks},
 	}
 	for i := range names {
 		names[i] = id + "[" + strconv.Itoa(i) + "]"

@@ -107,7 +107,8 @@ func TestMemoryOfLog(t *testing.T) {
 	}
 }
 
-// TestMemoryOfItems bounds the memory that the Result of a map keeps for each item: a step, or a nested run of one node.
+// TestMemoryOfItems bounds the memory that the Result of a map keeps for each item: a step, a nested run of one node, or a step that expands into a
+// graph of three nodes.
 func TestMemoryOfItems(t *testing.T) {
 	const n = 4000
 	for name, c := range map[string]struct {
@@ -115,7 +116,11 @@ func TestMemoryOfItems(t *testing.T) {
 		bound int64
 	}{
 		"steps": {kahn.Node{Do: nothing}, 300},
-		"runs":  {kahn.Node{Sub: (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: nothing})}, 2900},
+		"runs":  {kahn.Node{Sub: (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: nothing})}, 1350},
+		"expansions": {kahn.Node{Do: func(context.Context, *kahn.Step) (any, error) {
+			return nil, kahn.Expand((&kahn.Graph{}).Add(kahn.Node{ID: "a", Do: nothing}, kahn.Node{ID: "b", Do: nothing, After: []string{"a"}},
+				kahn.Node{ID: "c", Do: nothing, After: []string{"b"}}), nil, nil)
+		}}, 3300},
 	} {
 		node := c.node
 		node.ID, node.Map, node.Params = "M", &kahn.Map{Over: "items"}, map[string]any{"items": make([]struct{}, n)}

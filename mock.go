@@ -293,7 +293,7 @@ func (p *Plan) has(path string, numbered bool) bool {
 // The method `plan` returns the test plan of a run of p. If `within` is nil, this run is the outermost run. Otherwise it is the nested run of a
 // composite, and `within` is the composite's double.
 func (t *testMode) plan(p *Plan, within *double) *Plan {
-	q := *p
+	q := p.copied()
 	q.tested = p
 	q.doubles = make([]*double, len(p.names))
 	q.net = p.net.With(func(r machine.Ref, flags machine.Flags) machine.Flags {
@@ -312,7 +312,7 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 		return flags
 	})
 	q.stepless, q.moderated = t.leftSteps(p, within), t.leftModerated(p, within)
-	return &q
+	return q
 }
 
 func (p *Plan) needsStep() []machine.Ref      { return p.stepless }

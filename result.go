@@ -180,7 +180,7 @@ func (r *Result) hasRun() bool { return r != nil && r.run != nil }
 // The method `performed` returns the run of the Result. For nil and for the zero value, it returns a run without nodes.
 func (r *Result) performed() *Run {
 	if !r.hasRun() {
-		return &Run{runGiven: runGiven{plan: &Plan{end: noRef}}, runNest: runNest{instance: &notNested}, runRare: &notRare, runReports: &notReported}
+		return newRun(&Plan{end: noRef, planRare: &plainPlan}, nil)
 	}
 	return r.run
 }
@@ -529,7 +529,10 @@ func (r *Run) nodeError(ref machine.Ref) error {
 // makeResult makes the Result. It is called once, when the run has ended.
 func (r *Run) makeResult() {
 	v := r.verdict
-	res := &r.result // field by field, which is faster than copying a whole Result
+	if r.result == nil {
+		r.result = &Result{}
+	}
+	res := r.result // field by field, which is faster than copying a whole Result
 	res.Status, res.Degraded, res.CancelRequested = v.status, v.degraded, r.cancelled
 	res.Start, res.Duration = r.start.Add(time.Duration(r.began)), time.Duration(r.ended-r.began)
 	remarks := r.remarked()

@@ -3,13 +3,11 @@ package kahn
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
@@ -30,7 +28,6 @@ type Run struct {
 	runOutcome                 // its end
 	undo        *undoing       // the nodes that the run undoes or has undone; nil if neither this run nor a run nested in it has begun to undo nodes
 	*runRare                   // the fields that few runs need
-	runIdentity
 }
 
 // runRare contains the fields that few runs set, so that all other runs are smaller. A run that has set none of them shares notRare, which is never
@@ -70,22 +67,50 @@ func (r *Run) rare() *runRare {
 	return r.runRare
 }
 
-// runGiven contains the plan, inputs and options of a run. It does not change after the run has begun. Until then the functions of the option Around
-// may replace base.
+// runGiven contains the plan, inputs and options of a run. It does not change after the run has begun.
 type runGiven struct {
-	plan     *Plan
+	plan   *Plan
+	cfg    *config
+	unheld bool // whether Execute or Runner.Serve started the run, so that the run ends when it comes to rest
+	*runCommon
+}
+
+// runCommon contains what a run and the runs nested in it share, so that nested runs are small. After the run has begun, only the field `tree` and the
+// fields of the outermost run change. Until then the functions of the option Around may replace base.
+type runCommon struct {
 	step     StepFunc        // the host's step function, wrapped in the middleware
 	ctx      context.Context // the context of the caller
 	base     context.Context // has the values of the caller's context, but not its cancellation: only the run stops attempts
-	cfg      *config
 	start    time.Time
-	wrapped  bool // whether middleware wraps the field `step`, which then also calls the nodes' own Do
-	stepless bool // whether the host has given no step function
-	mayEnd   bool // whether the caller's context may end
-	careful  bool // whether performPlain checks more than a step's result: the caller's context may end, outputs are encoded, or the run has one slot
-	attended bool // whether Execute waits for the run, which then follows the caller's context
-	unheld   bool // whether Execute or Runner.Serve started the run, so that the run ends when it comes to rest
-	epoch    int  // 1, plus one for each redrive
+	wrapped  bool     // whether middleware wraps the field `step`, which then also calls the nodes' own Do
+	stepless bool     // whether the host has given no step function
+	mayEnd   bool     // whether the caller's context may end
+	careful  bool     // whether performPlain checks more than a step's result: the caller's context may end, outputs are encoded, or the run has one slot
+	attended bool     // whether Execute waits for the run, which then follows the caller's context
+	epoch    int      // 1, plus one for each redrive
+	durable  *durable // nil without a store
+	tree     *tree    // nil for a run without composites that is not nested
+	single   *single  // the additional state of a run with one slot; otherwise nil
+	manual   *manual  // replaces goroutines and clock in a run that a Coordinator drives; otherwise nil
+
+	// The following fields belong to the outermost run. No lock guards id and trace, each of which is made when it is first needed.
+	bell      *bell                       // nil until an alarm is armed
+	done      chan struct{}               // closed when the run is concluded and has no workers and no timers left
+	span      atomic.Pointer[surrounding] // nil without the option Around
+	id, trace atomic.Pointer[string]
+}
+
+// newRun makes a run that is not nested, in one allocation.
+func newRun(p *Plan, cfg *config) *Run {
+	x := &struct {
+		Run
+		common runCommon
+		own    Result
+	}{}
+	r := &x.Run
+	r.plan, r.cfg, r.runCommon, r.result = p, cfg, &x.common, &x.own
+	r.instance, r.runRare, r.runReports = &notNested, &notRare, &notReported
+	return r
 }
 
 // runNodes are the records of a run's nodes.
@@ -99,14 +124,14 @@ type runNodes struct {
 // runNest is the position of a run among nested runs. A run with composites and the runs nested in it form a tree. The tree has one lock, one log
 // and one clock.
 type runNest struct {
-	tree     *tree // nil for a run without composites that is not nested
-	outer    *Run  // nil for a run that is not nested
-	turn     *turn // the run's position in the tree; nil without a tree
-	began    int64 // when the run began, in ns since the start of the outermost run
-	bound    int64 // when the run's Timeout passes, in ns since the start of the outermost run; may be negative; 0 means never
-	touched  bool  // see tree
-	heldBack bool  // whether the run is in durable.heldBack
-	nests    bool  // whether at least one node is a composite or has been expanded
+	outer     *Run      // nil for a run that is not nested
+	turn      *turn     // the run's position in the tree; nil without a tree
+	began     int64     // when the run began, in ns since the start of the outermost run
+	bound     int64     // when the run's Timeout passes, in ns since the start of the outermost run; may be negative; 0 means never
+	touched   bool      // see tree
+	heldBack  bool      // whether the run is in durable.heldBack
+	nests     bool      // whether at least one node is a composite or has been expanded
+	stoppedBy CauseKind // the cause for which the composite was stopped, or CauseNone
 	*instance
 }
 
@@ -117,25 +142,28 @@ type instance struct {
 	keys       string         // the prefix of these nodes' keys in the store, see key
 	within     *Step          // the attempt of a composite; the run is a part of this attempt
 	remaining  int64          // the length of the longest path from the end of the composite to the end of the outermost run
-	stoppedBy  CauseKind      // the cause for which the composite was stopped, or CauseNone
 	seen       *sights        // for a memoized composite: the inputs from outside that the nodes inside read; otherwise nil
 	items      *items         // in the run of a map's items: the items
-	iteration  int            // in the run of a loop's iteration: its number, from 1; otherwise 0
-	previous   any            // the output of the previous iteration
 	rootInputs map[string]any // in the run of an expanded node's graph: the graph's inputs, never nil
+	*round
 }
 
-var notNested instance
+// The type `round` describes the iteration of a loop that a nested run performs. Runs that perform no iteration share noRound, which is never written
+// to.
+type round struct {
+	iteration int // the number of the iteration, from 1; otherwise 0
+	previous  any // the output of the previous iteration
+}
+
+var noRound round
+
+var notNested = instance{round: &noRound}
 
 // runCrew contains the counts of a run's goroutines and timers, and the objects that they use.
 type runCrew struct {
-	workers int32    // the number of working goroutines, without abandoned ones
-	timers  int32    // the number of timer callbacks that are armed or running
-	worker  func()   // the function of the workers: Run.work; nil until the first worker starts
-	bell    *bell    // belongs to the outermost run; nil until an alarm is armed
-	single  *single  // the additional state of a run with one slot; otherwise nil; belongs to the outermost run
-	durable *durable // belongs to the outermost run; nil without a store
-	manual  *manual  // replaces goroutines and clock in a run that a Coordinator drives; otherwise nil; belongs to the outermost run
+	workers int32  // the number of working goroutines, without abandoned ones
+	timers  int32  // the number of timer callbacks that are armed or running
+	worker  func() // the function of the workers: Run.work; nil until the first worker starts
 }
 
 // runStops contains the stops of a run.
@@ -178,10 +206,8 @@ type runOutcome struct {
 	summed    bool // whether the field `result` is complete
 	verdict   verdict
 	endOutput any
-	remarks   *remarks                    // nil if there are none
-	done      chan struct{}               // closed when the run is concluded and has no workers and no timers left
-	span      atomic.Pointer[surrounding] // nil without the option Around
-	result    Result
+	remarks   *remarks   // nil if there are none
+	result    *Result    // nil for a nested run until the Result is needed
 	resMu     sync.Mutex // guards result and summed
 }
 
@@ -222,11 +248,6 @@ func (o *runOutcome) warn(warnings ...error) {
 		x := o.remark()
 		x.warnings = append(x.warnings, warnings...)
 	}
-}
-
-// runIdentity contains the id and the trace of a run. No lock guards them. Each is made when it is first needed.
-type runIdentity struct {
-	id, trace atomic.Pointer[string]
 }
 
 // prepare makes a run ready, before it begins, so that callers can already observe and cancel it.
@@ -667,7 +688,7 @@ func (r *Run) finished() (*Result, error) {
 		r.makeResult()
 		r.st.Unlock()
 	}
-	res := &r.result
+	res := r.result
 	r.resMu.Unlock()
 	if t := r.cfg.test; t != nil {
 		res = t.complete(res, max(r.cfg.cancelGrace, minSinkGrace))
@@ -727,167 +748,3 @@ func (h *runHost) Contends()                 { (*Run)(h).contends() }
 func (h *runHost) Grants() bool              { return (*Run)(h).grants() }
 func (h *runHost) Announced()                { (*Run)(h).announced() }
 func (h *runHost) Reverses() bool            { return (*Run)(h).reverses() }
-
-// record is the data that a run keeps about every node. Only the holder of the run's lock writes it. Once the node is terminal, the record changes
-// only if a store refuses or loses the node's end. So a terminal node's record may be read without the lock, like the node's word in the State. But
-// in a durable run, a guard or a merge must take the lock to read the record of a predecessor, since the store may still refuse the predecessor's
-// end.
-type record struct {
-	first    Step  // the first attempt; later attempts and fallbacks have their own Steps
-	value    any   // the output of a completed node, or the error of a failed node
-	start    int64 // start of the first attempt, in ns since the run's start
-	end      int64 // end of the last attempt
-	attempts int32
-	active   activeStep // which Step belongs to the running attempt, if any; this is not a pointer, since the garbage collector would scan a pointer
-	fallback bool
-	noRetry  event.NoRetry // for a node whose attempt failed: why it was not retried
-	returned bool          // whether the running attempt's step has returned, but the end of the attempt waits for room in the store's outbox
-}
-
-type activeStep uint8
-
-const (
-	activeNone activeStep = iota
-	activeFirst
-	activeLater // the Step in the node's extra
-)
-
-// The method `current` returns the Step of the node's running attempt, or nil.
-func (r *Run) current(ref machine.Ref) *Step {
-	rec := &r.records[ref]
-	if rec.active == activeFirst {
-		return &rec.first
-	}
-	return r.later(ref)
-}
-
-func (r *Run) later(ref machine.Ref) *Step {
-	if r.records[ref].active == activeLater {
-		return r.extras[ref].later
-	}
-	return nil
-}
-
-// activate makes step the Step of its node's running attempt.
-func (r *Run) activate(step *Step) {
-	rec := &r.records[step.ref]
-	if rec.active = activeFirst; step != &rec.first {
-		rec.active = activeLater
-		r.extra(step.ref).later = step
-	}
-}
-
-// errorOf returns the error of a terminal node that failed by itself, or nil for other nodes.
-func (rec *record) errorOf() error {
-	err, _ := rec.value.(error)
-	return err
-}
-
-// The type `extra` is an additional record that only few nodes need. A life of a run is the time in which one process performs the run.
-type extra struct {
-	nodeFacts
-	later    *Step          // the last Step of the node, if this is not the field `first` of its record: the Step of a later attempt or of a fallback
-	errs     []attemptError // the errors of the retried attempts, in order
-	began    int64          // when the node last began, in ns since the run's start, if it has begun more than once; otherwise 0
-	ready    int64          // when the node became ready again, after a backoff or a signal
-	lastErr  error          // the error of the last attempt that was retried, replaced by a fallback, or stopped
-	guardErr error          // why the guard could not decide
-	asked    []machine.Ref  // for a condition: the failed nodes whose status or error the condition's test has read; nil if not recorded
-	merged   map[string]any // the merged parameters that the check has computed
-	stop     error          // the cause of the stop, if only this node was stopped
-	timedOut timeoutScope   // the timeout that has passed in the current attempt
-	timeout  time.Duration  // the length of this timeout
-	overdue  bool           // whether the OverallTimeout passed only after the attempt's step had returned
-	behind   bool           // whether an attempt of a node in the composite was abandoned
-	deltas   int            // the number of deltas emitted so far, in all attempts
-	counted  uint64         // the number of the last transaction that records how many deltas the node has emitted
-	comp     *composite     // for a composite that has begun, and for an expanded node
-	kept     *nodeState     // for a node that was expanded in an earlier life: its state in the snapshot, until its graph is known
-	answers  int            // the number of signals put into the field `kept`
-	items    *items         // for a map: its items, which the check has made
-
-	wait      *Wait             // for a suspended node: its wait
-	answered  *Wait             // the wait that ended last
-	saved     any               // the state that the step gave to Suspend or Expand
-	decision  *Decision         // the signal that answered the node; nil if there was none
-	texts     *texts            // the encoded values in the fields wait, saved and decision; nil if there are none
-	reentries int32             // how often the step was entered again in the same attempt
-	due       int64             // for a node that backs off: when it is ready, in ns since the run's start
-	refused   error             // why the store refused the output of the last attempt; nil if it accepted the output
-	reads     []string          // for a memoized node: the inputs that its step has read, see Memo
-	labels    map[string]string // set by the current attempt; nil if it has set none
-	using     Usage             // reported by the current attempt; nil if it has reported nothing
-	left      bool              // whether the current attempt was interrupted because the run is being left
-	awaited   []awaitedRun      // the answers to AwaitRun
-
-	overall, grace, backoff, gate *alarm // nil unless armed
-}
-
-// nodeFacts contains facts about a node that the State lacks, in the form in which a snapshot stores them. A new fact needs a field here and a line
-// in nodeWriter.
-type nodeFacts struct {
-	Message   string     `json:"message,omitempty"`   // the message of a step that skipped itself
-	Key       string     `json:"key,omitempty"`       // the node's key, if it comes from a value, see Node.KeyFrom
-	Answer    string     `json:"answer,omitempty"`    // the answer of a condition, if it differs from the labels of the branches taken, see conclusion
-	Memoized  bool       `json:"memoized,omitempty"`  // whether the output comes from an earlier run
-	Hit       *event.Hit `json:"hit,omitempty"`       // the earlier run; nil in a file of an older version
-	Harmless  int32      `json:"harmless,omitempty"`  // the number of attempts that certainly had no effect
-	Inherited bool       `json:"inherited,omitempty"` // whether the node ended in the run from which this run was forked; then only that earlier run undoes the node
-	Abandoned bool       `json:"abandoned,omitempty"`
-	Sleeps    bool       `json:"sleeps,omitempty"` // for a node that backs off: whether its step has returned SuspendUntil
-	Tokens    [2]int     `json:"tokens,omitzero"`  // in files of older versions: the numbers of consumed input and output tokens
-	Usage     *spent     `json:"usage,omitempty"`  // the consumption of all ended attempts
-	// Cut and Crashes are for a node that has not ended. Cut is the number of attempts that were interrupted because the run was left. These attempts do
-	// not count towards MaxAttempts. Crashes says how many of the latest attempts, in a row, ended because the process died.
-	Cut     int32 `json:"cut,omitempty"`
-	Crashes int32 `json:"crashes,omitempty"`
-}
-
-// attemptError is the error of a retried attempt. An attempt that a crash interrupted has no attemptError.
-type attemptError struct {
-	attempt    int32 // the attempt's number within this life; 0 for an attempt of an earlier life
-	number     int32 // the attempt's number over all lives; 0 if a file of an older version lacks it
-	err        error
-	start, end int64 // ns since the run's start; 0 if a file of an older version lacks them
-	delay      time.Duration
-}
-
-func (r *Run) extra(ref machine.Ref) *extra {
-	x := r.extras[ref]
-	if x == nil {
-		if r.extras == nil {
-			r.extras = map[machine.Ref]*extra{}
-		}
-		x = &extra{}
-		r.extras[ref] = x
-	}
-	return x
-}
-
-// attemptStart returns the time when the current or last attempt of a node began.
-func (r *Run) attemptStart(ref machine.Ref, x *extra) int64 {
-	if x != nil && x.began != 0 {
-		return x.began
-	}
-	return r.records[ref].start
-}
-
-// attemptOf returns the number of an attempt as users count attempts: an attempt that is entered again, for example after a wait, keeps its number.
-func (r *Run) attemptOf(ref machine.Ref, started int32) int32 {
-	if x := r.extras[ref]; x != nil {
-		return started - x.reentries
-	}
-	return started
-}
-
-// texts contains encoded values of a node: the info of its wait, its saved state and the signal. Each is nil until the codec has encoded the
-// value.
-type texts struct{ info, saved, signal json.RawMessage }
-
-// The method `known` returns *t, or empty texts if t is nil.
-func (t *texts) known() texts {
-	if t == nil {
-		return texts{}
-	}
-	return *t
-}

@@ -692,7 +692,7 @@ func (r *Run) undoesInside(step *Step, x *extra, c *conclusion, res attemptResul
 	if len(runs) == 0 {
 		return false
 	}
-	comp.failed = &failedWhole{c: *c, res: res}
+	comp.own().failed = &failedWhole{c: *c, res: res}
 	if child := comp.child; child != nil && child.concluded() && child.verdict.status == RunCompleted {
 		child.undoes().whole = true
 		r.outdated(step.ref)

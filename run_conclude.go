@@ -233,7 +233,7 @@ func (r *Run) random() float64 {
 // attempt was interrupted because the run is being left, or the attempt ended with errBoardAgain.
 func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, again bool) {
 	ref := step.ref
-	if x != nil && step.flags&stepCrashed == 0 {
+	if x != nil && x.Crashes != 0 && step.flags&stepCrashed == 0 {
 		x.Crashes = 0
 	}
 	if r.cutShort(step, x, &c) {
@@ -312,7 +312,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 // awaitBackoff arms the alarm for the end of a node's backoff.
 func (r *Run) awaitBackoff(ref machine.Ref, x *extra, now int64) {
 	token := r.st.Token(ref)
-	x.backoff = r.afterAsStored(time.Duration(x.due-now), func(now int64) {
+	x.own().backoff = r.afterAsStored(time.Duration(x.due-now), func(now int64) {
 		if r.st.Current(token, Retrying) == nil { // the node still backs off: no stop and no retry has ended the backoff meanwhile
 			r.endBackoff(token, x, now)
 		}
@@ -321,7 +321,8 @@ func (r *Run) awaitBackoff(ref machine.Ref, x *extra, now int64) {
 
 // endBackoff makes a node ready again after its backoff.
 func (r *Run) endBackoff(token machine.Token, x *extra, now int64) {
-	x.ready, x.Sleeps = now, false
+	m := x.own()
+	m.ready, m.Sleeps = now, false
 	r.wake(now) // the run may be suspended by now: a run that is being left waits for no backoff, but alarms ring until its last record is written
 	if err := r.st.Requeue(token, Retrying); err != nil {
 		r.st.NoteBug(err)

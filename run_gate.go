@@ -443,7 +443,7 @@ func (r *Run) warnOfGate(ref machine.Ref, now, due int64) {
 }
 
 func (r *Run) armGate(ref machine.Ref, x *extra, d time.Duration) {
-	x.gate = r.afterAsStored(d, func(now int64) {
+	x.own().gate = r.afterAsStored(d, func(now int64) {
 		if r.st.Word(ref).Status() == Suspended {
 			r.gateTimedOut(ref, now)
 		}

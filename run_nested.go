@@ -20,6 +20,12 @@ type composite struct {
 	// restored.
 	seen *sights
 
+	*compositeMore
+}
+
+// compositeMore contains the fields that only loops set, and composites whose nodes are undone. All other composites share plainComposite, which is
+// never written to, because writers call composite.own first.
+type compositeMore struct {
 	past   []*Run       // for a loop with nodes that may have to be undone: the runs of earlier iterations
 	failed *failedWhole // set while the nodes inside are undone after a failed attempt; otherwise nil
 
@@ -28,6 +34,19 @@ type composite struct {
 	text   *iterationText // for a loop in a run with a store: the output of the last iteration
 	stored int32          // the number of outputs in before.all that were sent to the store
 }
+
+var plainComposite compositeMore
+
+// The method `own` returns the fields of compositeMore for writing.
+func (c *composite) own() *compositeMore {
+	if c.compositeMore == &plainComposite {
+		c.compositeMore = &compositeMore{}
+	}
+	return c.compositeMore
+}
+
+// newComposite returns the record of a composite whose nested run is c, or will be made.
+func newComposite(c *Run) *composite { return &composite{child: c, compositeMore: &plainComposite} }
 
 // iterationText is the encoded output of an iteration, and the number of the next iteration.
 type iterationText struct {
@@ -54,8 +73,9 @@ func (r *Run) path(ref machine.Ref) string {
 // beginComposite begins the nested run of a composite. The parameter `seen` records for a memo which inputs the nodes inside read. It is nil if no
 // memo needs this record.
 func (r *Run) beginComposite(step *Step, seen *sights, now int64) {
-	x := r.extra(step.ref)
-	x.comp = &composite{seen: seen}
+	x := r.extraInside(step.ref)
+	x.comp = newComposite(nil)
+	x.comp.seen = seen
 	var child *Run
 	switch n := r.plan.node(step.ref); {
 	case n.Map != nil:
@@ -116,20 +136,27 @@ func (r *Run) subRun(step *Step, p *Plan) *Run {
 	return c
 }
 
+// nestedRun contains what every nested run has, so that one allocation is enough.
+type nestedRun struct {
+	Run
+	turn  turn
+	in    instance
+	order [4]int32 // the memory of turn.order, in a run that is not nested too deep
+}
+
 // The method `nested` makes a nested run of a composite. The parameter `index` is the number of the nested run in the composite.
 func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	if r.cfg.test != nil {
 		p = r.cfg.test.plan(p, r.plan.doubles[step.ref])
 	}
-	c := &Run{runGiven: r.runGiven, runRare: &notRare, runReports: &notReported}
-	c.plan, c.cfg, c.unheld = p, r.tree.config(), false
+	x := &nestedRun{}
+	c := &x.Run
+	c.runRare, c.runReports = &notRare, &notReported
+	c.plan, c.cfg, c.runCommon = p, r.tree.config(), r.runCommon
 	c.stage = stageRunning // no Runner delays a nested run
-	c.single, c.manual = r.single, r.manual
-	c.runNest = runNest{
-		tree: r.tree, outer: r, nests: p.composite,
-		turn:     &turn{order: append(slices.Clone(r.placeInTree()), r.plan.decl[step.ref], index)},
-		instance: &instance{prefix: prefix, within: step},
-	}
+	c.outer, c.nests, c.turn, c.instance = r, p.composite, &x.turn, &x.in
+	c.prefix, c.within, c.round = prefix, step, &noRound
+	c.turn.order = append(append(x.order[:0], r.placeInTree()...), r.plan.decl[step.ref], index)
 	if x := r.extras[step.ref]; x != nil && x.comp != nil {
 		c.seen = x.comp.seen
 	}
@@ -224,7 +251,7 @@ func (r *Run) returnedTo(ref machine.Ref) {
 // childLeft is called after a nested run has ended and its goroutines have returned.
 func (r *Run) childLeft() {
 	if r.stage != stageOver {
-		r.stage = stageOver
+		r.stage, r.worker = stageOver, nil
 		r.outer.timers--
 		r.tree.touch(r.outer)
 	}
@@ -309,7 +336,7 @@ func (r *Run) outcome() *Result {
 	if !r.summed {
 		r.makeResult()
 	}
-	return &r.result
+	return r.result
 }
 
 // spread calls collectStops for this run and for the runs around it, the outermost first.
@@ -421,6 +448,9 @@ type tree struct {
 	steps   int64             // the number of visits to runs; tests check with it that the work is linear
 	deltas  deltaCounts
 
+	starting int    // the number of goroutines that were started and have not taken the lock yet, see mayLaunch
+	late     []*Run // the runs whose workers are started later, the first next
+
 	// The following fields are for a tree with one slot.
 	coming bool   // whether a started worker has not taken its first task yet
 	gated  []*Run // runs with gates that are ready, and wait until no other node can start
@@ -431,6 +461,34 @@ func (t *tree) touch(r *Run) {
 	if !r.touched {
 		r.touched = true
 		t.touched = append(t.touched, r)
+	}
+}
+
+// maxStarting is the number of goroutines of a tree that may have been started without having taken the lock.
+const maxStarting = 32
+
+// mayLaunch reports whether a worker of the run may be started now. Otherwise the next goroutine that takes the lock starts the worker. A map without
+// a limit begins all its items in one critical section. If each of them started a goroutine at once, there would be as many goroutines as items, and
+// the Go runtime never frees the memory that describes a goroutine.
+func (t *tree) mayLaunch(r *Run) bool {
+	if t.starting >= maxStarting {
+		t.late = append(t.late, r)
+		return false
+	}
+	t.starting++
+	return true
+}
+
+// The method `arrived` is called when a started goroutine has taken the lock. It starts the next worker that was held back by mayLaunch.
+func (t *tree) arrived() {
+	t.starting--
+	if len(t.late) > 0 {
+		next := t.late[0]
+		t.late[0] = nil
+		if t.late = t.late[1:]; len(t.late) == 0 {
+			t.late = nil
+		}
+		next.launch()
 	}
 }
 
@@ -619,6 +677,9 @@ func (r *Run) makeTree() {
 		_, t.Used = r.st.OwnSlots()
 	}
 	t.coming = t.limit == 1 && r.st.IsAnnounced()
+	if r.st.IsAnnounced() { // the worker that will answer has been started
+		t.starting = 1
+	}
 	r.enter()
 }
 

@@ -268,14 +268,14 @@ func (r *Run) reachEarly(now int64) {
 // longest remaining path to the end of the outermost run, then by declaration. All graphs of the tree count as a single graph. In a tree with one
 // slot, a check or an inline node counts as a node with priority 0 and without a remaining path.
 type turn struct {
-	index    int  // the index in the queue, plus one; 0 if the run is not in the queue
-	gated    bool // whether the run is in tree.gated
-	slotless bool // in a tree with one slot: whether the run's best node needs no slot
-	lends    bool // whether the run is in an item of a map with a limit; while the item waits, its slot of the map is free
+	index    int32 // the index in the queue, plus one; 0 if the run is not in the queue
+	node     int32 // the position of the best ready node
+	gated    bool  // whether the run is in tree.gated
+	slotless bool  // in a tree with one slot: whether the run's best node needs no slot
+	lends    bool  // whether the run is in an item of a map with a limit; while the item waits, its slot of the map is free
 	priority int
 	rank     int64
 	order    []int32 // the positions of the composites around the run, each followed by the number of the nested run in the composite
-	node     int32   // the position of the best ready node
 }
 
 // placeInTree returns the field `order` of the run's turn, or nil for an outermost run.
@@ -376,9 +376,9 @@ func (t *tree) queue(r *Run) {
 	case wants && r.turn.index == 0:
 		heap.Push(&t.waiting, r)
 	case wants:
-		heap.Fix(&t.waiting, r.turn.index-1)
+		heap.Fix(&t.waiting, int(r.turn.index)-1)
 	case r.turn.index > 0:
-		heap.Remove(&t.waiting, r.turn.index-1)
+		heap.Remove(&t.waiting, int(r.turn.index)-1)
 	}
 }
 
@@ -446,13 +446,13 @@ func (q queue) Less(i, j int) bool { return q[i].turn.before(q[j].turn) }
 
 func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
-	q[i].turn.index, q[j].turn.index = i+1, j+1
+	q[i].turn.index, q[j].turn.index = int32(i)+1, int32(j)+1
 }
 
 func (q *queue) Push(x any) {
 	r := x.(*Run)
 	*q = append(*q, r)
-	r.turn.index = len(*q)
+	r.turn.index = int32(len(*q))
 }
 
 func (q *queue) Pop() any {

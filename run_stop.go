@@ -259,7 +259,7 @@ func (r *Run) boundWait(ref machine.Ref) {
 
 // waitEndsIn ends the wait of a cleanup node in a stopped run after the duration d.
 func (r *Run) waitEndsIn(ref machine.Ref, x *extra, d time.Duration) {
-	x.gate = r.after(d, func(now int64) {
+	x.own().gate = r.after(d, func(now int64) {
 		if r.st.Word(ref).Status() == Suspended {
 			r.overallTimeOut(ref, x, r.cfg.cleanupTimeout, now)
 		}

@@ -283,7 +283,7 @@ func (r *Run) armGrace(step *Step, x *extra) {
 
 // graceEnds makes the run abandon an attempt after the duration d.
 func (r *Run) graceEnds(step *Step, x *extra, d time.Duration) {
-	x.grace = r.after(d, func(now int64) { r.abandon(step, now) })
+	x.own().grace = r.after(d, func(now int64) { r.abandon(step, now) })
 }
 
 // armTimeouts arms the timeouts of an attempt, or of its fallback: see armTimeout and armOverall.
@@ -350,6 +350,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x.timedOut == timeoutOverall {
 		return
 	}
+	x.own()
 	if r.records[step.ref].returned { // the step returned in time: see worker.endWait
 		x.overdue = x.overdue || scope == timeoutOverall
 		return

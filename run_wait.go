@@ -582,7 +582,7 @@ func (r *Run) armReturnGrace(ref machine.Ref, x *extra) {
 	if x.grace != nil || step == nil || step.flags&stepFallback != 0 {
 		return
 	}
-	x.grace = r.after(r.cfg.cancelGrace, func(int64) {
+	x.own().grace = r.after(r.cfg.cancelGrace, func(int64) {
 		if r.leaving && r.current(ref) == step && x.comp.working && !r.records[ref].returned {
 			r.abandonReturn(step, x)
 		}

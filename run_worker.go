@@ -68,6 +68,9 @@ func (r *Run) work() {
 func (w *worker) arrive() bool {
 	r := w.run
 	r.lock()
+	if r.tree != nil && r.manual == nil {
+		r.tree.arrived()
+	}
 	r.st.Answer()
 	r.order().arrived(r)
 	r.life().arrived(r)
@@ -677,7 +680,12 @@ func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 	if !r.st.Word(t.Ref).Is(machine.WordChecking) || r.isLost() {
 		return // the node was stopped meanwhile, or the run has lost its store: the check is repeated when the run continues
 	}
-	if res.guardErr != nil || res.merged != nil || res.items != nil || res.key != "" {
+	switch {
+	case res.guardErr == nil && res.merged == nil && res.key == "":
+		if res.items != nil {
+			r.extraInside(t.Ref).items = res.items
+		}
+	default:
 		x := r.extra(t.Ref)
 		x.guardErr, x.merged, x.items, x.Key = res.guardErr, res.merged, res.items, res.key
 		r.bindKey(t.Ref, res.key)
@@ -777,7 +785,9 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	case c.expand != nil:
 		r.expand(step, c.expand, w.now)
 		r.armUnspent(step, w.unspent, w.now)
-		r.extras[ref].texts = &texts{saved: w.kept[1]}
+		if x := r.extras[ref]; w.kept[1] != nil || x.texts != nil {
+			x.own().texts = &texts{saved: w.kept[1]}
+		}
 		r.tree.board(place{r, ref}, w.flight)
 		w.flight = nil
 	case c.Status == Failed && goOn && r.wantsFallback(ref):
@@ -855,6 +865,9 @@ var errAbandoned = errors.New("abandoned: the step ignored its context")
 func (r *Run) launch() {
 	if h := r.manual; h != nil {
 		h.jobs = append(h.jobs, r)
+		return
+	}
+	if r.tree != nil && !r.tree.mayLaunch(r) {
 		return
 	}
 	if r.worker == nil {

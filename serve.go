@@ -364,7 +364,9 @@ func (v *serving) add(w Workflow) error {
 			return fmt.Errorf("%w: Serve: workflow %s has the option %s, which changes nothing here: %s", ErrBadOption, quoteID(p.name), refused.name, refused.mend)
 		}
 	}
-	if err := (&Run{runGiven: runGiven{plan: p, stepless: w.Step == nil, cfg: c}, runRare: &notRare, runReports: &notReported}).checkPerformers(p, nil); err != nil {
+	r := newRun(p, c)
+	r.stepless = w.Step == nil
+	if err := r.checkPerformers(p, nil); err != nil {
 		return err
 	}
 	plans, err := p.withPruned()

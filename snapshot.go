@@ -771,12 +771,9 @@ func reader(p *Plan, id string, opts []Option) (*Run, error) {
 	}
 	cfg := byDefault[0]
 	cfg.codec, cfg.statusRule, cfg.allowChange, cfg.runID, cfg.reads = given.codec, given.statusRule, given.allowChange, id, true
-	return &Run{
-		runGiven: runGiven{plan: p, stepless: true, ctx: context.Background(), base: context.Background(), cfg: &cfg, unheld: true},
-		runNest:  runNest{instance: &notNested},
-		runRare:  &notRare, runReports: &notReported,
-		runOutcome: runOutcome{done: make(chan struct{})},
-	}, nil
+	r := newRun(p, &cfg)
+	r.stepless, r.ctx, r.base, r.unheld, r.done = true, context.Background(), context.Background(), true, make(chan struct{})
+	return r, nil
 }
 
 // readEnded restores a run that has ended, and returns its Result.

@@ -186,7 +186,7 @@ func (h *held) install() {
 		}
 	}
 	for _, in := range h.inside {
-		x := r.extra(in.ref)
+		x := r.extraInside(in.ref)
 		x.items = in.list
 		switch {
 		case in.begun():
@@ -268,8 +268,8 @@ func (in *insideState) rewind(to int) {
 // installPast restores an earlier iteration of a loop.
 func (h *held) installPast(r *Run, comp *composite) {
 	c := h.run
-	comp.past = append(comp.past, c)
-	c.epoch, c.began, c.ended = r.epoch, r.records[h.ref].start, r.records[h.ref].start
+	comp.own().past = append(comp.past, c)
+	c.began, c.ended = r.records[h.ref].start, r.records[h.ref].start
 	c.limitTo(c.within)
 	r.setUp(c)
 	h.install()
@@ -336,12 +336,18 @@ func (p *Plan) restored(ref machine.Ref, n *nodeState) machine.Restored {
 func (h *held) installPause(r *Run, x *extra) {
 	state := h.within.Inside
 	due := min(int64(state.Due.Sub(r.start)), saturate.Add(r.now(), int64(r.plan.node(h.ref).Loop.Pause))) // at most Loop.Pause from now
-	x.comp = &composite{
-		before: state.iterations(),
-		pause:  &pause{next: state.Iteration, due: due, failed: state.Failed},
-		stored: int32(state.apart),
-	}
+	x.comp = newComposite(nil)
+	x.comp.restore(state)
+	x.comp.own().pause = &pause{next: state.Iteration, due: due, failed: state.Failed}
 	h.continueAttempt(r, h.step(r), x)
+}
+
+// The method `restore` restores the outputs of a loop's earlier iterations.
+func (c *composite) restore(state *insideState) {
+	if before := state.iterations(); before.degraded != 0 || before.last != nil || before.all != nil || state.apart != 0 {
+		m := c.own()
+		m.before, m.stored = before, int32(state.apart)
+	}
 }
 
 // The method `iterations` returns the results of a loop's iterations before the current one.
@@ -363,7 +369,10 @@ func (in *insideState) iterations() iterations {
 func (h *held) continueAttempt(r *Run, step *Step, x *extra) {
 	n := h.within
 	r.activate(step)
-	x.timedOut, x.timeout = n.TimedOut, n.Timeout
+	if n.TimedOut != timeoutNone || n.Timeout != 0 {
+		m := x.own()
+		m.timedOut, m.timeout = n.TimedOut, n.Timeout
+	}
 	if l := r.landing(); l != nil { // the alarms are armed later
 		if f := l.of(r, n.ID); f != nil && f.Deadline != 0 {
 			step.endBy(f.Deadline)
@@ -380,8 +389,9 @@ func (h *held) continueAttempt(r *Run, step *Step, x *extra) {
 func (h *held) installInside(x *extra) {
 	c, n := h.run, h.within
 	r, state := c.outer, n.Inside
-	x.comp = &composite{child: c, before: state.iterations(), stored: int32(state.apart)}
-	c.epoch, c.cancelled, c.stoppedBy = r.epoch, state.Cancelled, state.StoppedFor
+	x.comp = newComposite(c)
+	x.comp.restore(state)
+	c.cancelled, c.stoppedBy = state.Cancelled, state.StoppedFor
 	c.setFailedGroups(failuresOf(state.Failed))
 	c.began = int64(state.Began.Sub(r.start))
 	if state.Undoing != RunPending {

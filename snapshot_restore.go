@@ -296,8 +296,7 @@ func (r *Run) restore(x *restoration) {
 			r.remark().labels = x.file.Labels
 		}
 	}
-	observed := r.st.ObservedWords()                   // the words of the pending run
-	x.held.each(func(h *held) { h.run.base = r.base }) // functions of Around may have changed r.base after the nested runs were made
+	observed := r.st.ObservedWords() // the words of the pending run
 	if x.inFlight != nil {
 		r.manual.lands(x.inFlight)
 	} else {

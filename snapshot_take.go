@@ -17,12 +17,12 @@ import (
 func (r *Run) Snapshot() *Snapshot {
 	r.plan.Hash() // calls user code (MarshalJSON), so it is called without the lock
 	r.ID()
-	r.st.Lock()
+	r.lockHashed()
 	defer r.st.Unlock()
 	return r.takeSnapshot()
 }
 
-// takeSnapshot does what Snapshot does. The caller holds the run's lock, and has called Plan.Hash and Run.ID.
+// takeSnapshot does what Snapshot does. The caller holds the run's lock, and has called Plan.Hash, Run.ID and lockHashed.
 func (r *Run) takeSnapshot() *Snapshot {
 	file := r.fileHeader()
 	file.Inputs, file.Deltas = r.inputValues(), r.deltas()

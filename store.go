@@ -167,7 +167,10 @@ func (r *Run) forgetTexts(ref machine.Ref) {
 	if x == nil {
 		return
 	}
-	if x.texts = nil; x.items != nil {
+	if x.texts != nil {
+		x.texts = nil
+	}
+	if x.items != nil {
 		x.items.text = nil
 	}
 }
@@ -454,7 +457,7 @@ func Prepare(g *Graph, opts ...Option) (n store.NewRun, err error) {
 	if err := p.checkInputs(c.inputs, c.inputs); err != nil {
 		return n, err
 	}
-	r := &Run{runGiven: runGiven{plan: p, cfg: c}, runNest: runNest{instance: &notNested}, runRare: &notRare, runReports: &notReported}
+	r := newRun(p, c)
 	spec, err := r.spec()
 	return store.NewRun{ID: r.ID(), Spec: spec}, err
 }

@@ -185,8 +185,9 @@ func (p *Plan) prune(r machine.Ref, mode PruneMode) (*Plan, error) {
 	if err := ps.err(); err != nil {
 		return nil, err
 	}
-	q.pruned, q.whole = pruned, p
-	q.warnings = append(slices.Clone(p.warnings), p.prunedInputs(r, active)...)
+	rare := q.rare()
+	rare.pruned, rare.whole = pruned, p
+	rare.warnings = append(slices.Clone(p.warnings), p.prunedInputs(r, active)...)
 	return q, nil
 }
 

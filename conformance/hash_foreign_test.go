@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"context"
 	"runtime"
 	"testing"
 
@@ -42,4 +43,49 @@ func TestHashCallsUserCode(t *testing.T) {
 	require.Equal(t, []string{""}, asked)
 	require.Equal(t, want.Hash(), p.Hash())
 	require.Len(t, asked, 1) // the hash was computed once, and kept
+}
+
+// A run without a store computes the hash of a graph that a step has returned when a snapshot needs the hash, and not under the run's lock. The run
+// that continues compares the graph with this hash.
+func TestHashOfExpansionCallsUserCode(t *testing.T) {
+	t.Parallel()
+	does := func() {}
+	outer := graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{1, 2}}, Sub: graph(after("E"))})
+	returns := func(inner *kahn.Graph, x kahn.StepFunc) kahn.StepFunc {
+		return func(ctx context.Context, s *kahn.Step) (any, error) {
+			if s.ID() == "E" {
+				return nil, kahn.Expand(inner, nil, nil)
+			}
+			return x(ctx, s)
+		}
+	}
+	inner := func() *kahn.Graph { return graph(kahn.Node{ID: "x", Config: hashing{&does}}) }
+
+	began, end := make(chan bool), make(chan bool)
+	run, err := kahn.Start(t.Context(), outer, returns(inner(), func(context.Context, *kahn.Step) (any, error) {
+		began <- true
+		<-end
+		return nil, nil
+	}))
+	require.NoError(t, err)
+	<-began
+	<-began
+	asked := 0
+	does = func() { run.Status(); asked++ }
+	var s *kahn.Snapshot
+	within(t, func() { s = run.Snapshot() })
+	require.NotZero(t, asked)
+	was := asked
+	within(t, func() { run.Snapshot() })
+	require.Equal(t, was, asked, "the hashes were kept")
+	close(end)
+	_, err = run.Wait()
+	require.NoError(t, err)
+
+	does = func() {}
+	res, err := kahn.Execute(t.Context(), outer, returns(inner(), nothing), kahn.Resume(reload(t, s)))
+	require.NoError(t, err)
+	require.Equal(t, kahn.RunCompleted, res.Status)
+	_, err = kahn.Execute(t.Context(), outer, returns(graph(kahn.Node{ID: "x", Config: 2}), nothing), kahn.Resume(reload(t, s)))
+	require.ErrorIs(t, err, kahn.ErrGraphChanged)
 }

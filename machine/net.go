@@ -14,36 +14,52 @@ type Ref int32
 
 // Net is the graph of a plan, stored as numbers. It contains all properties of the graph that a State needs. A finished Net does not change.
 type Net struct {
-	names      []string // by Ref: the ids of the nodes, for errors
-	facts      []facts
-	declared   []Ref   // the Refs in order of declaration
-	decl       []int32 // by Ref: the node's index in the order of declaration
-	edges      []Edge  // the edges in order of declaration, and then the implicit edges into the end node
-	in         csr     // by Ref: indices into edges, in declaration order
-	out        []int32 // by Ref, with one extra entry: the index at which the node's arcs begin
-	arcs       []Arc   // the out-edges, sorted by source, target and declaration; edges into the end node have no arcs
-	tiers      []int32 // by tier, with one extra entry: the first Ref of the tier
-	words      []uint64
-	order      Schedule
+	names     []string // by Ref: the ids of the nodes, for errors
+	facts     []facts
+	declared  []Ref   // the Refs in order of declaration
+	decl      []int32 // by Ref: the node's index in the order of declaration
+	edges     []Edge  // the edges in order of declaration, and then the implicit edges into the end node
+	in        csr     // by Ref: indices into edges, in declaration order
+	out       []int32 // by Ref, with one extra entry: the index at which the node's arcs begin
+	arcs      []Arc   // the out-edges, sorted by source, target and declaration; edges into the end node have no arcs
+	tiers     []int32 // by tier, with one extra entry: the first Ref of the tier
+	words     []uint64
+	order     Schedule
+	labels    int   // the number of (condition, label) pairs
+	wide      int   // the number of nodes with facts.wide >= 0
+	end       Ref   // the end node, or NoRef
+	early     bool  // some node has an early rule
+	losers    bool  // some node has CancelLosers
+	nests     bool  // some node is a composite
+	handlers  bool  // some node handles failures of another node
+	items     bool  // the nodes are the items of a map
+	sideSteps int64 // the number of edges that were visited to find the side edges; tests check it
+	ancestry  *ancestry
+	hash      *netHash
+	*netRare
+}
+
+// netRare contains the fields that few nets set, so that all other nets are smaller. A net that has set none of them shares plainNet, which is never
+// written to, because writers call Net.rare first.
+type netRare struct {
 	priorities []int           // by Ref; nil if all are 0
 	routes     []int32         // by facts.router: the number of labels
 	filters    []CauseSet      // the sets of causes that catch edges handle, without duplicates
 	bySource   map[Ref][]int32 // for nodes with many in-edges: the in-edges, sorted by source and declaration
 	disabled   []Ref           // nodes that are skipped at the start
-	labels     int             // the number of (condition, label) pairs
-	wide       int             // the number of nodes with facts.wide >= 0
-	end        Ref             // the end node, or NoRef
 	bounds     []Bound         // by group
 	member     [][]int32       // by Ref: the groups of the node; nil if the net has no groups
 	lateKeys   *lateKeys       // nil unless the keys of some nodes come from values
-	early      bool            // some node has an early rule
-	losers     bool            // some node has CancelLosers
-	nests      bool            // some node is a composite
-	handlers   bool            // some node handles failures of another node
-	items      bool            // the nodes are the items of a map
-	sideSteps  int64           // the number of edges that were visited to find the side edges; tests check it
-	ancestry   *ancestry
-	hash       *netHash
+}
+
+var plainNet netRare
+
+// The method `rare` returns the fields of netRare for writing. It is called only while a net is made.
+func (p *Net) rare() *netRare {
+	if p.netRare == &plainNet {
+		p.netRare = &netRare{}
+	}
+	return p.netRare
 }
 
 // netHash is a hash of a net, computed on first use.

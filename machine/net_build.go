@@ -215,6 +215,7 @@ func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 		netHash
 	}{} // one allocation for both
 	p.names, p.facts, p.declared, p.end, p.edges = names, make([]facts, n), refs[:n:n], NoRef, b.edges
+	p.netRare = &plainNet
 	p.order.at, p.ancestry, p.hash = refs[n:2*n:2*n], &later.ancestry, &later.netHash
 	b.p = p
 	p.decl, ints = ints.cut(n)
@@ -302,13 +303,13 @@ func (b *Builder) sortBySource(r Ref, row []int32) {
 		slices.SortStableFunc(row, bySource)
 	}
 	if b.p.bySource == nil {
-		b.p.bySource = map[Ref][]int32{}
+		b.p.rare().bySource = map[Ref][]int32{}
 	}
 	b.p.bySource[r] = row
 }
 
 // Disable makes every run skip node r when the run begins.
-func (b *Builder) Disable(r Ref) { b.p.disabled = append(b.p.disabled, r) }
+func (b *Builder) Disable(r Ref) { b.p.rare().disabled = append(b.p.disabled, r) }
 
 // Catch registers a catch edge that handles failures of the given causes. If no causes are given, the edge handles all failures.
 func (b *Builder) Catch(i int32, causes []CauseKind) {
@@ -326,7 +327,7 @@ func (b *Builder) Routed(r Ref) (router int32, first bool) {
 	f := &b.p.facts[r]
 	if f.router < 0 {
 		f.router, first = int32(len(b.p.routes)), true
-		b.p.routes = append(b.p.routes, 0)
+		b.p.rare().routes = append(b.p.routes, 0)
 	}
 	return f.router, first
 }
@@ -458,13 +459,20 @@ func (b *Builder) initialWords() {
 // OrderBy computes the longest remaining path of each node, and the order in which ready nodes start. The function `own` returns the length of a
 // single node. The argument `priorities` lists the priorities by Ref. It is nil if all priorities are 0.
 func (b *Builder) OrderBy(own func(Ref) int64, priorities []int) {
-	b.p.priorities = priorities
+	if priorities != nil {
+		b.p.rare().priorities = priorities
+	}
 	b.p.order.rank = make([]int64, len(b.p.facts))
 	b.p.orderInto(own, b.p.order, b.scratch)
 }
 
 // SetGroups sets the groups of the nodes, by Ref, and the bounds of the groups.
-func (p *Net) SetGroups(member [][]int32, bounds []Bound) { p.member, p.bounds = member, bounds }
+func (p *Net) SetGroups(member [][]int32, bounds []Bound) {
+	if member != nil || len(bounds) > 0 || p.netRare != &plainNet {
+		x := p.rare()
+		x.member, x.bounds = member, bounds
+	}
+}
 
 // The type `lateKeys` lists the nodes whose keys come from values. The key of such a node is unknown until the node has been checked.
 type lateKeys struct {
@@ -476,7 +484,7 @@ type lateKeys struct {
 // SetLateKeys registers the nodes whose keys come from values. The argument `nodes` maps each of them to a group of its own. The argument `declared`
 // maps each key that the graph itself declares to the group of the key.
 func (p *Net) SetLateKeys(nodes map[Ref]int32, declared map[string]int32) {
-	p.lateKeys = &lateKeys{declared: declared, group: nodes, isLate: make(map[int32]bool, len(nodes))}
+	p.rare().lateKeys = &lateKeys{declared: declared, group: nodes, isLate: make(map[int32]bool, len(nodes))}
 	for _, g := range nodes {
 		p.lateKeys.isLate[g] = true
 	}
@@ -501,10 +509,13 @@ func (p *Net) Repeat(names []string) Net {
 	q := Net{
 		names: names, facts: make([]facts, n), declared: make([]Ref, n), decl: make([]int32, n),
 		in: csr{start: zeros}, out: zeros, tiers: []int32{0, int32(n)}, order: Schedule{rank: make([]int64, n)},
-		words: make([]uint64, n), end: NoRef, routes: p.routes, filters: p.filters, bounds: p.bounds, nests: p.nests, items: true, ancestry: &ancestry{}, hash: &netHash{},
+		words: make([]uint64, n), end: NoRef, nests: p.nests, items: true, ancestry: &ancestry{}, hash: &netHash{}, netRare: &plainNet,
+	}
+	if p.routes != nil || p.filters != nil || p.bounds != nil {
+		q.netRare = &netRare{routes: p.routes, filters: p.filters, bounds: p.bounds}
 	}
 	if p.member != nil {
-		q.member = slices.Repeat(p.member[:1], n)
+		q.rare().member = slices.Repeat(p.member[:1], n)
 	}
 	item := p.facts[0]
 	if item.is(FlagComposite) {

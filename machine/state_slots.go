@@ -26,6 +26,11 @@ type limits struct {
 	exempt map[Ref]bool // running nodes that took no token because the run hurried
 	late   *lateLines   // nil unless keys are limited and some nodes take their keys from values
 
+	// commons belongs to the outermost run: the limits of the nested runs without lines, first the limits of nodes that need no slot of the tree, then the
+	// limits of nodes that need one. In such limits, common is set.
+	commons [2]*limits
+	common  bool
+
 	parked  []queueAt // the queues that are set aside while the run has no free slot of its own, see park
 	offered []int32   // in a run with a limit of its own: the lines whose nodes contend because of an offer, see pass
 }
@@ -45,10 +50,19 @@ var noLimits limits
 
 // ownLimits returns the run's own limits, and creates them on first use.
 func (s *Locked) ownLimits() *limits {
-	if s.limits == &noLimits {
-		s.limits = &limits{}
+	if l := s.limits; l == &noLimits || l.common {
+		s.limits = &limits{active: l.active, rates: l.rates, pool: l.pool}
 	}
 	return s.limits
+}
+
+// commonLimits returns the limits that the nested runs without lines share, until a run calls ownLimits. The receiver is the outermost run's limits.
+func (l *limits) commonLimits() *limits {
+	if c := l.commons[0]; c == nil || c.rates != l.rates || c.pool != l.pool {
+		active := &limits{active: true, rates: l.rates, pool: l.pool, common: true}
+		l.commons = [2]*limits{{rates: l.rates, pool: l.pool, common: true, commons: [2]*limits{nil, active}}, active}
+	}
+	return l.commons[0]
 }
 
 // The type `rates` holds what the buckets of a run and of its nested runs share: the clock and a queue.
@@ -267,7 +281,7 @@ func (s *Locked) acquire(r Ref) bool {
 		return false
 	}
 	if !token && !s.net.facts[r].is(FlagComposite|FlagMocked) {
-		if l.exempt == nil {
+		if l = s.ownLimits(); l.exempt == nil {
 			l.exempt = map[Ref]bool{}
 		}
 		l.exempt[r] = true
@@ -555,12 +569,16 @@ func (s *Locked) WholeSlots() *Slots {
 // ShareLimits makes the run use the clock, the pool and the WholeSlots of the outermost run. The parameter `root` is the outermost run, which may be
 // this run.
 func (s *Locked) ShareLimits(root *Locked) {
-	l, of := s.ownLimits(), root.ownLimits()
-	l.pool = of.pool
+	of := root.ownLimits()
 	if of.rates == nil {
 		of.rates = &rates{}
 	}
-	l.rates = of.rates
+	if s.limits == &noLimits {
+		s.limits = of.commonLimits()
+		return
+	}
+	l := s.limits
+	l.pool, l.rates = of.pool, of.rates
 	if l.whole && of.whole {
 		l.groups[len(l.groups)-1].Slots = root.WholeSlots()
 	}
@@ -571,7 +589,13 @@ func (s *Locked) ShareTree(t *TreeSlots) {
 	if s.limit == 0 {
 		s.limit = math.MaxInt32
 	}
-	s.tree, s.ownLimits().active = t, true
+	s.tree = t
+	switch l := s.limits; {
+	case !l.common:
+		s.ownLimits().active = true
+	case !l.active:
+		s.limits = l.commons[1]
+	}
 }
 
 // OwnSlots returns the run's own limit, and how many of its slots are taken. If the result `limit` is 0 or [math.MaxInt32], the run has no limit of

@@ -2,6 +2,7 @@ package index
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -11,7 +12,7 @@ import (
 // TestAgainstMap compares tables of many sizes with a map. Some strings occur more than once.
 func TestAgainstMap(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{0, 1, 2, 3, 31, 32, 33, 1000, 4097} {
+	for _, n := range []int{0, 1, 2, 3, short, short + 1, 31, 32, 33, 1000, 4097} {
 		rng := rand.New(rand.NewPCG(1962, uint64(n)))
 		table, model, list := Make(n), map[string]int{}, make([]string, n)
 		for i := range list {
@@ -38,6 +39,9 @@ func TestAgainstMap(t *testing.T) {
 		}
 		for s, i := range model {
 			model[s] = to[i]
+			if n <= short {
+				model[s] = slices.Index(moved, s) // a short table finds the first of equal strings
+			}
 		}
 		list = moved
 		table.Move(func(i int) int { return to[i] })
