@@ -813,8 +813,8 @@ func (c *compiler) nestItems(r machine.Ref) {
 }
 
 // nestGroups finds groups that the graph of a composite names but does not declare. For each of these groups it records the composites. The
-// outermost graph must declare these groups. If it lacks one of them, wrong is true, and checkMembers reports the group. For any other graph wrong
-// is false.
+// outermost graph must declare these groups. If it lacks one of them, the result `wrong` is true, and checkMembers reports the group. For an inner
+// graph, the result is false.
 func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 	p := c.p
 	if !p.composite {

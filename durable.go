@@ -157,7 +157,7 @@ type pendingNode struct {
 	ended    int32 // the number of the attempt that ended; 0 if none ended, or if this transaction also contains its start
 	starts   int32 // the number of attempts that begin; above 1 if one of them was abandoned before the transaction was taken
 	attempt  int32 // the number of the last attempt that begins
-	before   int32 // with nodeBegan: the number of attempts before those that begin
+	before   int32 // with nodeBegan: the number of attempts before the ones that begin
 	resolved int   // the number of predecessors that became terminal
 
 	text json.RawMessage // the output of the node as the codec encoded it; nil if the committer must call the codec
@@ -831,7 +831,7 @@ func (r *Run) letGo() (more bool) {
 	return more
 }
 
-// inTurn returns those of the changes that are written now. Roots are the nodes without predecessors. If there are many roots, inTurn keeps the
+// inTurn returns the changes that are written now. Roots are the nodes without predecessors. If there are many roots, inTurn keeps the
 // changes by which the first roots became ready, and drops the changes of the other roots. The store does not need the dropped changes, since the
 // start of the run implies that its roots are ready. When a root begins, its dropped change is recorded and gets its event, see tellRoot. So the
 // first transaction of a run does not grow with the number of roots.

@@ -84,7 +84,7 @@ func (d *durable) resolve(r *Run, ref machine.Ref) {
 
 // The method `told` is called for an event that is not a transition. It makes the next transaction write the record that the event concerns: the
 // record of the node, or of the run. told does nothing for the last event of a run, since the change of the run's status is written anyway. Deltas
-// and logs of nodes change no record, so they are written only if events are stored. A crash loses those that are not written yet.
+// and logs of nodes change no record, so they are written only if events are stored. A crash loses the deltas and logs that are not written yet.
 func (d *durable) told(r *Run, e *entry) {
 	switch {
 	case e.kind.ofNode() && !e.kind.passing():

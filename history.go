@@ -22,7 +22,7 @@ import (
 // A History distinguishes workflows by Graph.Name. For the path of each node it stores an exponentially weighted mean, in which the last duration
 // has the weight 1/4. All items of a map share one path, and a node in a loop has the same path in every iteration. For an unknown path, the
 // estimate is the mean of the node's Kind in the workflow. If the Kind is also unknown, the estimate is the mean of all nodes. An estimate that the
-// graph declares, as Node.Estimate or Map.Estimate, takes precedence. In a run with [Estimates], those of the History apply only inside composites.
+// graph declares, as Node.Estimate or Map.Estimate, takes precedence. In a run with [Estimates], the History applies only inside composites.
 //
 // When a run ends, the History learns how long the last attempt of each completed node took; docs/engine.md lists the exceptions. A run always uses
 // the estimates that the History had when the run started, even after another process has continued the run.

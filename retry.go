@@ -240,7 +240,7 @@ func (r Retry) delay(k int, u float64) time.Duration {
 // Next decides whether another attempt follows the failed attempt with this number, counted from 1. If so, it returns the delay before that attempt.
 // Otherwise `refused` is the reason why no attempt follows. If the step's error ended the attempt, the cause is the result of [CauseOf] for err. If
 // something else ended it, the cause is, for example, [CauseTimeout]. The jitter uses u, which the caller draws from [0, 1). Unset fields of the
-// policy have their defaults. Next is a pure function, and runs follow the same rules. A run has two more rules: it does not retry if the wait would
+// policy have their defaults. Next is a pure function. A run decides by the same rules, and by two more: it does not retry if the wait would
 // reach the deadline of the node or of the run, or if the node or the run is being stopped.
 func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused event.NoRetry) {
 	facts := inspectError(err)

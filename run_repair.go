@@ -48,7 +48,7 @@ func (r *Run) undoingSome() bool {
 	return false
 }
 
-// repeatsNode reports whether the compensation of a node that has ended is [CompensationRunning], or that of a node inside it.
+// repeatsNode reports whether a node has ended, and its compensation, or the compensation of a node inside it, is [CompensationRunning].
 func (r *Run) repeatsNode(ref machine.Ref) bool {
 	if !r.st.Word(ref).Status().Terminal() {
 		return false

@@ -376,7 +376,7 @@ func (r *Run) addLabels(labels map[string]string) {
 	}
 }
 
-// labels returns the labels of the run: the host's labels and those of the steps. If both have set a name, the step's label counts. The caller holds
+// labels returns the labels of the run: the host's labels and the steps' labels. If both have set a name, the step's label counts. The caller holds
 // the run's lock.
 func (r *Run) labels() map[string]string {
 	var given map[string]string

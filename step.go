@@ -82,7 +82,7 @@ type handedContext struct {
 type stepKey struct{}
 
 // StepOf returns the Step of the attempt to which ctx belongs. The Step is ctx itself, or the Step from which ctx was derived, for example by
-// context.WithTimeout. StepOf is meant for functions that get only a context, such as functions that a step calls, and those of package typed:
+// context.WithTimeout. StepOf is meant for functions that get only a context, such as functions that a step calls, and steps of package typed:
 //
 //	key := kahn.StepOf(ctx).IdempotencyKey()
 //
@@ -157,7 +157,7 @@ type boundContext struct {
 	over parentContext
 }
 
-// parentContext is the parent of a live context. Its values are those of the run's context. When the parent ends, its function `fire` is called.
+// parentContext is the parent of a live context. It has the values of the run's context. When the parent ends, its function `fire` is called.
 type parentContext struct {
 	context.Context
 	stop atomic.Pointer[stopCause]

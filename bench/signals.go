@@ -13,7 +13,7 @@ import (
 
 // The function `signals` measures the reactive layer. First it measures the cost of a node in a State that the benchmark drives: once without
 // observers, and once with an effect for each node, which observes whether the node is ready. It measures the same for a naive version: each node has
-// a signal for its status, and a computed that reads the statuses of all its predecessors. Then signals measures the reactive layer without a State.
+// a signal for its status, and a computed that reads the statuses of all its predecessors. Finally it measures the reactive layer without a State.
 func signals(out io.Writer, rounds int, target time.Duration) error {
 	shapes := []*shape{chain(1000), fanIn(1000), fanIn(10_000), layered(10_000), bipartite(300)}
 	t := table{header: []string{"ns/node", "State, unobserved", "observed", "naive, unobserved", "observed", "naive / State, observed"}}

@@ -141,7 +141,7 @@ func TestSlips(t *testing.T) {
 
 		{"an edge in a node that leads elsewhere", compile(graph(after("A"), after("C"), kahn.Node{ID: "B", In: []kahn.Edge{{From: "A", To: "C"}}})), kahn.ErrBadEdge,
 			`node "B": bad edge: an edge in In leads to this node, but the To of the edge from "A" names "C": leave To empty, or add the edge with Connect`},
-		{"one that is misspelt", compile(graph(after("A"), kahn.Node{ID: "store", In: []kahn.Edge{{From: "A", To: "stroe"}}})), kahn.ErrBadEdge, `the To of the edge from "A" names "stroe": leave To empty, or add the edge with Connect; did you mean "store"?`},
+		{"a misspelt end", compile(graph(after("A"), kahn.Node{ID: "store", In: []kahn.Edge{{From: "A", To: "stroe"}}})), kahn.ErrBadEdge, `the To of the edge from "A" names "stroe": leave To empty, or add the edge with Connect; did you mean "store"?`},
 		{"one that says where it stands", compile(graph(after("A"), kahn.Node{ID: "B", In: []kahn.Edge{{From: "A", To: "B"}}})), nil, ""},
 		{"an edge label of an If with a text", compile(answers("ture")), kahn.ErrBadEdge, `the label "ture" can never match: the choices of "?" are "true", "false", "yes", "no"; did you mean "true"?`},
 		{"a label that matches", compile(answers("true")), nil, ""},

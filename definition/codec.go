@@ -154,7 +154,7 @@ var plainBool = map[string]string{
 // numberBool maps numbers to the booleans that authors mean by them.
 var numberBool = map[string]string{"1": "true", "0": "false"}
 
-// show returns an object as a value.
+// show returns the Value that represents `from` in a document. Its type is Object.
 func (r *record[T]) show(e *encoder, from *T) Value {
 	v := Value{Type: Object}
 	e.notData(from, r.code)

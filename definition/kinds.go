@@ -12,9 +12,9 @@ import (
 )
 
 // checkKinds checks the nodes and compensations of a graph. It returns a problem for each kind that the host does not perform, and for each config
-// that violates the schema of its kind. A node that needs no step of the host may also have no kind, or a kind in ownKinds. checkKinds checks configs
-// only if the graph has Schemas. If `part` is true, some parts of the document could not be read. A node may then lack its kind or its test, so
-// checkKinds does not report that the node needs a step of the host.
+// that violates the schema of its kind. It returns no problem for a node that needs no step of the host, and has no kind or a kind in ownKinds.
+// checkKinds checks configs only if the graph has Schemas. If `part` is true, some parts of the document could not be read. A node may then lack its
+// kind or its test, so checkKinds does not report that the node needs a step of the host.
 func checkKinds(g *kahn.Graph, kinds map[string]Kind, part bool) []error {
 	c := kindChecker{part: part, kinds: kinds, known: slices.Sorted(maps.Keys(kinds)), contracts: map[string]kahn.Contract{}, schemas: g.Schemas}
 	c.graph("", g)

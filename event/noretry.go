@@ -2,7 +2,7 @@ package event
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// NoRetry is the reason why a failed node was not attempted again. If several reasons apply, NoRetry is the one that comes first in the list below.
+// NoRetry is the reason why a failed node was not attempted again. If several reasons apply, NoRetry is the first of them in the list below.
 type NoRetry uint8
 
 // The reasons. The zero value belongs to a node that has not failed.

@@ -20,8 +20,8 @@ var opposites = map[string]string{
 
 // The method `offered` returns the answers that the page offers for a gate: the accepted answers that the graph declares, without their synonyms.
 // If a gate answers "timeout" by itself at its deadline, its edge label "timeout" does not count as declared. If the graph declares only one
-// accepted answer and the gate accepts the opposite, the page offers both. If the graph declares no accepted answer, or if the plan is unknown,
-// the page offers all accepted answers.
+// accepted answer and the gate accepts the opposite, the page offers both. If the graph declares none of the answers that the gate accepts, or if
+// the plan is unknown, the page offers every answer that the gate accepts.
 func (c *call) offered(at place, accepted []string) []string {
 	if at.plan == nil {
 		return accepted

@@ -81,7 +81,7 @@ func goesOnInside(e event.Event) bool {
 }
 
 // sourcesEnded checks the events that depend on the ends of predecessors: they must come after these ends. A node without an early join may be queued
-// or start only after all its predecessors have ended. No node may be skipped because of its predecessors before all of them have ended. If
+// or start only after all its predecessors have ended. If a node is skipped because of its predecessors, all of them must have ended. If
 // predecessors block a node, at least one of them must already have failed or been aborted or cancelled.
 func (c *streamChecker) sourcesEnded(e event.Event, n *nodeLife) error {
 	if n.unknown {

@@ -199,7 +199,7 @@ func (w *walk) enter(r Ref) {
 	w.stack = append(w.stack, r)
 }
 
-// The method `from` visits node r and those of its ancestors that the walk has not entered yet.
+// The method `from` visits node r, and its ancestors that the walk has not entered yet.
 func (w *walk) from(r Ref) {
 	w.enter(r)
 	for len(w.stack) > 0 {

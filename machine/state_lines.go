@@ -169,8 +169,8 @@ func crowdName(key, groups []int32, token bool) []byte {
 }
 
 // enqueue adds a node to its bunch, because the node lacks a slot or a token of group g. A bunch that does not wait yet joins the line of
-// g, if g is its key. Otherwise it joins its throng, and a throng that does not wait yet joins the line of g. The caller then offers slots that may
-// be free, see passOn.
+// g, if g is its key. Otherwise it joins its throng, and a throng that does not wait yet joins the line of g. After that, claim offers the slots
+// for which the node contended to other nodes, see passOn.
 func (s *Locked) enqueue(g int32, r Ref, token bool) {
 	c, pos := s.bunchOf(r, token), s.order.pos[r]
 	c.push(pos)

@@ -265,7 +265,7 @@ type check struct {
 	at *link
 }
 
-// refresh brings the outcome of a computed up to date. It refreshes the computed's dependencies in the order of use until it finds one that has
+// refresh brings the outcome of a computed up to date. It refreshes the computed's dependencies in the order of use until it finds a dependency that has
 // changed. If there is one, refresh evaluates the computed. The only recursion is through user code: if the function of a computed reads another
 // computed that is out of date, this read calls refresh.
 func (n *node) refresh() {

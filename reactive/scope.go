@@ -277,8 +277,8 @@ func (sc *Scope) flush() {
 	}
 }
 
-// The method `run` does the work of flush until an effect panics or calls runtime.Goexit. After a panic, flush calls run again. So one deferred
-// function is enough for all effects. After runtime.Goexit, the deferred function runs the remaining effects.
+// The method `run` does the work of flush until an effect panics or calls runtime.Goexit. After a panic, run returns false, and flush calls it
+// again. So one deferred function is enough for all effects. After runtime.Goexit, the deferred function runs the remaining effects.
 func (sc *Scope) run() (done bool) {
 	defer func() {
 		if done {

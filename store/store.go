@@ -71,7 +71,7 @@ type Commit struct {
 	Started []Attempt `json:"started,omitempty"`
 	// Nodes are the new records of the nodes that changed. They include the results, and replace the stored records.
 	Nodes []NodeRecord `json:"nodes,omitempty"`
-	// Readiness are the increments of the counters of successor nodes.
+	// Readiness lists the changes of the counters of nodes whose predecessors were resolved.
 	Readiness []Readiness `json:"readiness,omitempty"`
 	// Ready are the nodes to be queued.
 	Ready []string `json:"ready,omitempty"`

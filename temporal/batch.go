@@ -192,7 +192,7 @@ func (x *interpreter) hear() {
 	}
 }
 
-// The method `take` passes the outcomes in a report to the run. It skips the outcome of an attempt for which the run already has an outcome.
+// The method `take` passes to the run the outcomes that a report contains. It skips the outcome of an attempt for which the run already has an outcome.
 func (x *interpreter) take(b *child, r report) {
 	for _, p := range r.Outcomes {
 		if p.Place < 0 || p.Place >= len(b.attempts) || b.attempts[p.Place] == nil {

@@ -30,7 +30,7 @@ type remark struct {
 // The attempt drops further remarks of these kinds, and a last message says how many.
 const remarkBytes = 16 << 10
 
-// maxUsed is the most names under which an attempt counts usage. A run has the same bound.
+// maxUsed is the largest number of names under which an attempt counts usage. A run has the same bound.
 const maxUsed = 100
 
 // recorder collects what a step reports while it runs. The activity returns these reports with the result of the step. Messages also go to the

@@ -47,7 +47,7 @@ type Options struct {
 	// values. All workers of a task queue, and the programs that start and read its runs, must have the same store. PruneBlobs
 	// removes the blobs that no run needs any more. If Blobs is nil, the values themselves are stored in Temporal.
 	Blobs store.BlobStore
-	// If View is set, each step gets the results of all its ancestors, see kahn.Step.View. Without View, a step sees only those of its
+	// If View is set, each step gets the results of all its ancestors, see kahn.Step.View. Without View, a step sees only the results of its
 	// predecessors that have an error, and the call of a step contains little more than the step's inputs.
 	View bool
 	// MaxBytes is the most bytes of JSON that Temporal gets for one call or one result. A longer call or result fails the node, without a

@@ -271,7 +271,7 @@ func usageOf(e event.Event) map[string]float64 {
 	return nil
 }
 
-// The type lanes hands out the smallest free number, so all numbers are below the highest number of holders at one time.
+// The type lanes hands out numbers from 0 on, always the smallest free one. If at most n numbers are in use at the same time, all are below n.
 type lanes struct {
 	n        int // how many different numbers were handed out
 	returned intHeap

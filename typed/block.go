@@ -148,7 +148,7 @@ func (f *flow) declare(src *source) {
 	}
 }
 
-// add begins a node. It returns nil if b is nil or New has returned. The caller then returns the zero Val; Plan returns an error if a node takes
+// add begins a node. It returns nil if New has returned, or if b is nil. The caller then returns the zero Val; Plan returns an error if a node takes
 // that Val. The parameter "missing" says whether the node's function is nil.
 func (b *Block) add(id string, missing bool) *source {
 	if b == nil {

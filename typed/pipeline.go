@@ -203,7 +203,7 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 // Run runs a pipeline and returns its result. It takes the options of [kahn.Execute], for example inputs, a store or limits.
 //
 // Run calls [Pipeline.Execute] and then [Pipeline.Output]. So the error is a *kahn.RunError if the run failed or was cancelled. If the run did not
-// begin, the error is the one that [New] describes, or an error of kahn.Execute. A suspended run has not failed, but has no output yet. Then Output
+// begin, the error is an error of [New] or of kahn.Execute. A suspended run has not failed, but has no output yet. Then Output
 // returns an error that matches [kahn.ErrSuspended]. Use Execute to get the Result of such a run, for [kahn.Result.Waiting] and
 // [kahn.Result.Snapshot].
 func Run[T any](ctx context.Context, p *Pipeline[T], opts ...kahn.Option) (t T, err error) {

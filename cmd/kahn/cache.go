@@ -136,7 +136,7 @@ func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (fun
 		used.find(n.Loop.UntilExpr)
 	}
 	used.inputs["item"] = true
-	// All parameters of a composite count, except those of a map. The parameters of a map's item include the whole list, but the item's output depends
+	// All parameters of a composite count, unless the composite is a map. The parameters of a map's item include the whole list, but the item's output depends
 	// on the list only if an inner node names the list.
 	if n.Map == nil {
 		maps.Copy(used.inputs, delivered)

@@ -81,8 +81,8 @@ func instant(t time.Time) pgtype.Timestamptz {
 	return pgtype.Timestamptz{Time: us.UTC(), Valid: true}
 }
 
-// timeOf returns the time in a column, or the zero time if the column is NULL. No stored run has a time that the server does not support, since
-// package store refuses such times.
+// timeOf returns the time in a column, or the zero time if the column is NULL. Package store accepts only times that the
+// server supports, so the time in the column is finite.
 func timeOf(t pgtype.Timestamptz) time.Time {
 	if !t.Valid {
 		return time.Time{}
