@@ -607,7 +607,7 @@ func (c *compiler) checkText(n *node, checker fieldChecker, ancestor, input func
 	}
 	problem := problemOf(n.ID, checker.field, "%s: %w: %w", checker.field, ErrBadExpression, bounded(err))
 	if checker.warns {
-		c.p.rare().warnings = append(c.p.warnings, problem)
+		c.p.rare().warnings = append(c.p.rare().warnings, problem)
 		return
 	}
 	c.keep(problem)

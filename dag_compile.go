@@ -741,7 +741,7 @@ func (ps *problems) ofNode(id, field, format string, args ...any) *Problem {
 }
 
 // warn adds a warning to the plan: p describes something that is valid but probably a mistake.
-func (c *compiler) warn(p *Problem) { c.p.rare().warnings = append(c.p.warnings, p) }
+func (c *compiler) warn(p *Problem) { c.p.rare().warnings = append(c.p.rare().warnings, p) }
 
 // ofEdge adds a problem of an edge. i is the edge's declaration index.
 func (c *compiler) ofEdge(i int, field, format string, args ...any) *Problem {

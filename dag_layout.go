@@ -30,7 +30,7 @@ func (c *compiler) number() {
 	if c.has.slash {
 		for _, id := range p.names {
 			if strings.Contains(id, "/") {
-				p.rare().slashed = append(p.slashed, id)
+				p.rare().slashed = append(p.rare().slashed, id)
 			}
 		}
 		slices.Sort(p.slashed)
@@ -135,7 +135,7 @@ func (c *compiler) resolve(r machine.Ref) {
 		c.p.rare().memoized = problemOf(n.ID, "Memo", "%w: its Memo has no effect: the run does not have the option *Memo", ErrBadOption)
 	}
 	if n.Moderation != ModerateNone && !n.Disabled {
-		c.p.rare().moderated = append(c.p.moderated, r)
+		c.p.rare().moderated = append(c.p.rare().moderated, r)
 	}
 	if trigger && c.p.prunes == nil && !c.isPruned {
 		c.p.rare().prunes = &prunes{source: c.source(), force: c.force}
@@ -303,7 +303,7 @@ func (c *compiler) group() {
 			c.warn(w)
 		}
 		byName[g.Name] = int32(len(p.groups))
-		p.rare().groups = append(p.groups, group{Group: g})
+		p.rare().groups = append(p.rare().groups, group{Group: g})
 	}
 	byKey, late, wrong := map[string]int32{}, map[machine.Ref]int32(nil), false
 	for _, r := range p.declared {
@@ -319,8 +319,8 @@ func (c *compiler) group() {
 			if !ok && len(c.within) > 1 {
 				g, ok = int32(len(p.groups)), true
 				byName[name] = g
-				p.rare().groups = append(p.groups, group{Group: Group{Name: name}, inherited: true})
-				p.rare().lacks = append(p.lacks, name)
+				p.rare().groups = append(p.rare().groups, group{Group: Group{Name: name}, inherited: true})
+				p.rare().lacks = append(p.rare().lacks, name)
 			}
 			if !ok || p.lastMember(g) == r { // checkMembers reports undeclared groups, and groups that are named twice
 				wrong = true
@@ -333,7 +333,7 @@ func (c *compiler) group() {
 				late = map[machine.Ref]int32{}
 			}
 			late[r] = int32(len(p.groups))
-			p.rare().groups = append(p.groups, group{key: true})
+			p.rare().groups = append(p.rare().groups, group{key: true})
 			c.join(r, late[r])
 		}
 		if n.Key == "" {
@@ -343,7 +343,7 @@ func (c *compiler) group() {
 		if !ok {
 			g = int32(len(p.groups))
 			byKey[n.Key] = g
-			p.rare().groups = append(p.groups, group{Group: Group{Name: n.Key}, key: true})
+			p.rare().groups = append(p.rare().groups, group{Group: Group{Name: n.Key}, key: true})
 		}
 		c.join(r, g)
 	}
@@ -775,7 +775,7 @@ func (c *compiler) nest() {
 		p.subs[r] = sub
 		p.undoes = p.undoes || sub.undoes
 		for _, warning := range sub.warnings {
-			p.rare().warnings = append(p.warnings, insideOf(n.ID, warning))
+			p.rare().warnings = append(p.rare().warnings, insideOf(n.ID, warning))
 		}
 		if p.keyed == nil && sub.keyed != nil && !n.Disabled {
 			p.rare().keyed = insideOf(n.ID, sub.keyed)
@@ -788,7 +788,7 @@ func (c *compiler) nest() {
 			p.stepless = append(p.stepless, r)
 		}
 		if len(sub.moderated) > 0 && !n.Disabled {
-			p.rare().moderated = append(p.moderated, r)
+			p.rare().moderated = append(p.rare().moderated, r)
 		}
 		if !c.isItem {
 			c.checkInputsOf(r, sub)
@@ -842,7 +842,7 @@ func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 			case ok || slices.Contains(n.Groups, name) || lacked[name]:
 			case len(c.within) > 1:
 				lacked[name] = true
-				p.rare().lacks = append(p.lacks, name)
+				p.rare().lacks = append(p.rare().lacks, name)
 			default:
 				wrong = true
 			}

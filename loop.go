@@ -231,7 +231,7 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 		}
 	}
 	if c := comp.child; c != nil && c.st.AllowsUndo() {
-		comp.own().past = append(comp.past, c)
+		comp.own().past = append(comp.own().past, c)
 	}
 	r.beginChild(comp, next, now)
 }

@@ -268,7 +268,7 @@ func (in *insideState) rewind(to int) {
 // installPast restores an earlier iteration of a loop.
 func (h *held) installPast(r *Run, comp *composite) {
 	c := h.run
-	comp.own().past = append(comp.past, c)
+	comp.own().past = append(comp.own().past, c)
 	c.began, c.ended = r.records[h.ref].start, r.records[h.ref].start
 	c.limitTo(c.within)
 	r.setUp(c)

@@ -309,7 +309,7 @@ func (b *Builder) sortBySource(r Ref, row []int32) {
 }
 
 // Disable makes every run skip node r when the run begins.
-func (b *Builder) Disable(r Ref) { b.p.rare().disabled = append(b.p.disabled, r) }
+func (b *Builder) Disable(r Ref) { b.p.rare().disabled = append(b.p.rare().disabled, r) }
 
 // Catch registers a catch edge that handles failures of the given causes. If no causes are given, the edge handles all failures.
 func (b *Builder) Catch(i int32, causes []CauseKind) {
@@ -327,7 +327,7 @@ func (b *Builder) Routed(r Ref) (router int32, first bool) {
 	f := &b.p.facts[r]
 	if f.router < 0 {
 		f.router, first = int32(len(b.p.routes)), true
-		b.p.rare().routes = append(b.p.routes, 0)
+		b.p.rare().routes = append(b.p.rare().routes, 0)
 	}
 	return f.router, first
 }

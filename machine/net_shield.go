@@ -19,7 +19,7 @@ func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	i, ok := known[set]
 	if !ok {
 		i = int32(len(p.filters))
-		p.rare().filters = append(p.filters, set)
+		p.rare().filters = append(p.rare().filters, set)
 		known[set] = i
 	}
 	return i
