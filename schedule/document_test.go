@@ -50,7 +50,7 @@ func TestFromDocument(t *testing.T) {
 		`{"cron": "61 * * * *", "zone": "Europe/Bärlin"}`:            {`$.schedule.cron: bad schedule: cron "61 * * * *": minute "61": end of range (61) above maximum (59): 61`, `$.schedule.zone: bad schedule: zone "Europe/Bärlin" is not in the IANA database`},
 		`{"every": "1500ms"}`:                                        {`$.schedule.every: bad schedule: interval 1.5s is not a positive number of seconds`},
 		`{"every": "1s", "labels": {"schedule.tick": "now"}}`:        {`$.schedule.labels: bad schedule "name": the label "schedule.tick": labels that begin with "schedule" are reserved for package schedule`},
-		`{"every": "1s", "priority": 101}`:                           {`$.schedule.priority: bad schedule: bad value: the priority 101: -100 to 100`},
+		`{"every": "1s", "priority": 101}`:                           {`$.schedule.priority: bad schedule: bad value: the priority 101 is not from -100 to 100`},
 		`{"every": "1s", "key": "` + strings.Repeat("k", 201) + `"}`: {`$.schedule.key: bad schedule: bad value: the key "` + strings.Repeat("k", 60) + `" has 201 bytes; a key has up to 200`},
 	} {
 		_, err := load(`{"version": 1, "name": "report", "nodes": [{"id": "a"}], "schedule": ` + text + `}`)
