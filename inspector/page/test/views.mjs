@@ -135,7 +135,7 @@ export const views = {
 		await until("two rows", async () => (await page.locator(".tableview tbody tr").count()) === 2)
 		await page.goto(link(run, "/log"))
 		await page.getByText("slow <b>disk</b>").waitFor()
-		await page.getByLabel("Search the log").fill("attempted again")
+		await page.getByLabel("Search the log").fill("the next attempt begins")
 		await until("one line", async () => (await page.locator(".line").count()) === 1)
 		await page.getByLabel("Search the log").fill("")
 		await page.getByLabel("Level").selectOption("debug")
