@@ -191,7 +191,7 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 		if file.Deltas, file.Ahead = d.deltas, d.inbox.answersAhead(); len(file.Answered)+len(file.Ahead) > 0 {
 			file.Version = max(file.Version, answersVersion)
 		}
-		file.Answered, file.Undone = nil, d.undone
+		file.Answered, file.Undone = nil, maps.Clone(d.undone) // a clone, since it is encoded without the lock: see countTaken
 		tx.header, d.stale = &file, false
 	}
 	if d.unspecified {

@@ -306,10 +306,9 @@ func (r *Run) restore(x *restoration) {
 	if d := r.durable; d != nil {
 		d.holdStored(x.held)
 		d.holdAnswers(&r.waiters().answered)
-		d.kept, d.forked, d.deltas, d.undone = x.file.Kept, x.file.Forked, x.file.counted, x.file.undone
+		d.kept, d.forked, d.deltas, d.undone = x.file.Kept, x.file.Forked, x.file.counted, maps.Clone(x.file.undone)
 		switch {
 		case r.cfg.redrive:
-			d.undone = maps.Clone(d.undone)
 			d.takeBack(&x.taken)
 			counts := readDeltas(x.file.Deltas) // the redrive removes records of nodes, so the run's record takes over all counts
 			d.deltas = map[string]int{}
