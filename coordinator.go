@@ -107,7 +107,7 @@ func (c *Coordinator) Next() (s *Step, ok bool) {
 	case <-h.wake: // no other method removes the message, so a host that calls Due after Next and then waits is woken
 	default:
 	}
-	h.settle(c.run) // reads jobs and undos after the message was removed, so a later change can put a new message into the channel
+	h.settle(c.run) // only now, after the message was removed: settle reads all earlier changes, and a later change puts a new message into the channel
 	for len(h.begun) > 0 {
 		s, h.begun = h.begun[0], h.begun[1:]
 		if c.waitsFor(s) {

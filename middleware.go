@@ -317,13 +317,17 @@ func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 			if inner == nil {
 				continue
 			}
-			inside, d := t, (*double)(nil)
-			if t != nil {
-				if d = t.double(p, r, within); !t.names(d) {
-					inside, d = nil, nil // Mocks, Undos and Unmock name no node inside
-				}
+			if t == nil {
+				look(inner, nil, nil, path+"/")
+				continue
 			}
-			look(inner, inside, d, path+"/")
+			switch d := t.double(p, r, within); {
+			case undo && len(t.leftSteps(inner, d)) == 0: // only the composite's own compensation needs the step function
+			case t.names(d):
+				look(inner, t, d, path+"/")
+			default: // no node inside is mocked, so the graph inside can be visited once for all composites that have it
+				look(inner, nil, nil, path+"/")
+			}
 		}
 	}
 	look(p, t, within, "")

@@ -458,7 +458,7 @@ func (w *worker) own(n *node) (res attemptResult) {
 	return w.performOwn(n)
 }
 
-// performForKeeps performs an attempt for a memo. It judges the output at once, since a memo must not keep a refused output. If the node is a
+// performForKeeps performs an attempt whose output a memo may keep. It judges the output at once, since a memo must not keep a refused output. If the node is a
 // composite, performForKeeps judges only the inputs.
 func (w *worker) performForKeeps(n *node) attemptResult {
 	if w.run.plan.net.Is(w.task.Ref, machine.FlagComposite) {

@@ -142,6 +142,14 @@ func TestCompensationKinds(t *testing.T) {
 	_, err = kahn.Execute(t.Context(), g, mux.Step, kahn.Kinds(mux), mocked)
 	require.ErrorContains(t, err, `node "S": unknown kind: "refnd"`)
 
+	// Only the compensation of the composite itself needs the step function if all nodes inside are mocked.
+	stubbed := subgraph("S", graph(kahn.Node{ID: "x", Kind: "unknown"}))
+	stubbed.CompensateBy = refund("refund")
+	_, err = kahn.Execute(t.Context(), graph(stubbed), mux.Step, kahn.Kinds(mux), kahn.TestMode{OnMissing: kahn.MissingStub})
+	require.NoError(t, err)
+	_, err = kahn.Execute(t.Context(), graph(stubbed), mux.Step, kahn.Kinds(mux), kahn.TestMode{})
+	require.ErrorContains(t, err, `node "S/x": unknown kind: "unknown"`)
+
 	// Without a step function, each compensation by kind must be mocked.
 	g = graph(kahn.Node{ID: "own", Do: do, CompensateBy: refund("refund")}, items, whole)
 	for _, row := range []struct{ undos, mocks, misses string }{

@@ -645,7 +645,9 @@ func (s *Locked) Overrule(r Ref, own bool) {
 		to, arg = Failed, 0
 	}
 	s.badNodes++
+	s.originsLock.Lock()
 	s.origins = nil // origins that were final may change
+	s.originsLock.Unlock()
 	if t := s.net.facts[r].tier; s.waves && t < s.tier {
 		s.tier, s.pending = t, 0 // the end of the node's tier was not written either
 	}

@@ -17,7 +17,7 @@ import (
 type inside struct {
 	items        bool
 	iteration    int // the current iteration of a loop; 0 for other composites
-	total        int // 0 if unknown: events do not contain the number of nodes
+	total        int // the number of nodes; 0 if unknown: it comes from the Run, since events do not contain it
 	seen         int // how many nodes have had events
 	done, failed int
 	running      int

@@ -72,7 +72,12 @@ func schedules(ctx context.Context, s store.ScheduleStore) error {
 	if d := now.Sub(before); d < -time.Minute || d > time.Minute {
 		return fmt.Errorf("the clock of the store is %v, and not near %v", now, before)
 	}
-	if err := same("all schedules", rows(list), []store.Schedule{stored(a), stored(b), stored(aSchedule("c", 0))}); err != nil {
+	all := []store.Schedule{stored(a), stored(b), stored(aSchedule("c", 0))}
+	if err := same("all schedules", rows(list), all); err != nil {
+		return err
+	}
+	list, _, err = s.Schedules(ctx, []string{}...)
+	if err := errors.Join(err, same("all schedules, by an empty list of names", rows(list), all)); err != nil {
 		return err
 	}
 	list, _, err = s.Schedules(ctx, "c", "none", "a'%_", "c")

@@ -123,7 +123,7 @@ func RunTenants(t *testing.T, f Tenants, alone func(dir string) *exec.Cmd) {
 			return
 		}
 	}
-	t.Error("processes that share no bounds have exceeded none")
+	t.Error("processes with bounds of their own have together not exceeded the bounds: this test cannot fail")
 }
 
 // tenantFighter is one of the competing processes.

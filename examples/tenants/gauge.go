@@ -50,7 +50,7 @@ func (g *gauge) note(list *[]string, run string) {
 	*list = append(*list, run)
 }
 
-// The method `within` checks the count under each name. It returns an error if no step ran, or if more than `bound` steps ran at the same time.
+// The method `within` checks the greatest count under each name. It returns an error if no step ran, or if more than `bound` steps ran at the same time.
 func (g *gauge) within(bound int, names ...string) error {
 	for _, name := range names {
 		if most := g.most[name]; most > bound || most == 0 {

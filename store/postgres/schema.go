@@ -43,8 +43,8 @@ func within(schema, now, text string) string {
 //
 // Each commit writes the row of its run. To make these writes cheap, no index has a column that most commits change, and the pages of the tables
 // "runs" and "nodes" have space for the next version of a row. But the renewal of a lease changes the column "expires", which is in the index
-// runs_due. So each renewal adds an entry to each index that contains the run. The row of a node has the number of the run. The nodes of a run are
-// numbered in the order in which their rows were inserted.
+// runs_due. So each renewal adds an entry to each index that contains the run. The row of a node names its run by the run's number, in the
+// column "run". The nodes of a run are numbered in the order in which their rows were inserted.
 var migrations = []string{`
 DO $TAG BEGIN
 	IF to_regnamespace($Q) IS NULL THEN CREATE SCHEMA $S; END IF;

@@ -22,6 +22,9 @@ const schedulesQuery = "SELECT s.name, s.revision, s.paused, s.tick, s.active, s
 
 // Schedules implements [store.ScheduleStore].
 func (s *Store) Schedules(ctx context.Context, names ...string) (list []store.ScheduleState, now time.Time, err error) {
+	if len(names) == 0 {
+		names = nil // null in JSON: all schedules
+	}
 	asked, err := json.Marshal(names)
 	if err == nil {
 		err = s.read(ctx, sqlAt(schedulesQuery, s.now), func(row []driver.Value) error {
