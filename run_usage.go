@@ -84,8 +84,8 @@ func (r *Run) Usage() Usage {
 	return nil
 }
 
-// Usage returns the usage of the run by name. It includes the usage before the run was last continued. It returns nil if nothing was used. The Result
-// of a nested run returns the usage of the outermost run.
+// Usage returns what the run has used, by the names that its steps gave to [Step.Use]. It includes the usage before the run was last
+// continued. It returns nil if nothing was used. The Result of a nested run returns the usage of the outermost run.
 func (r *Result) Usage() Usage {
 	if !r.hasRun() {
 		return nil
@@ -93,7 +93,8 @@ func (r *Result) Usage() Usage {
 	return r.run.Usage()
 }
 
-// Usage returns the usage of the run by name, without the attempts that were running when the snapshot was taken. It returns nil if nothing was used.
+// Usage returns what the run has used, by the names that its steps gave to [Step.Use]. It leaves out the attempts that were running when
+// the snapshot was taken. It returns nil if nothing was used.
 func (s *Snapshot) Usage() Usage {
 	if s == nil {
 		return nil

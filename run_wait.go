@@ -782,7 +782,7 @@ func (r *Run) duplicateToken(ref machine.Ref, token string) error {
 		return fmt.Errorf("%w: node %s waits for %s already", ErrDuplicateGate, quoteID(r.plan.names[other]), quoteID(token))
 	}
 	if other, ok := r.plan.Ref(token); ok && other != ref {
-		return fmt.Errorf("%w: node %s cannot wait for %s, which is the id of another node", ErrDuplicateGate, quoteID(r.plan.names[ref]), quoteID(token))
+		return fmt.Errorf("%w: node %s cannot wait under the name %s, which is the id of another node", ErrDuplicateGate, quoteID(r.plan.names[ref]), quoteID(token))
 	}
 	return nil
 }

@@ -395,8 +395,8 @@ func (r *Run) joinPool() {
 	}
 }
 
-// shareGroupsOf connects the slots of each group that the run's graph declares to the pool, if the pool bounds the group and the slots are not
-// connected yet.
+// shareGroupsOf looks at each group that the run's graph declares. If the pool bounds the group, and the group's slots are not connected to the pool
+// yet, shareGroupsOf connects them.
 func (r *Run) shareGroupsOf() {
 	if p := r.cfg.pool; p == nil || p.groups == nil {
 		return

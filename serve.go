@@ -118,7 +118,7 @@ const (
 // After [Runner.Shutdown], which leaves the runs, Serve returns nil. If ctx ends first, Serve returns ctx's cause, and the runs that it has begun
 // continue until Shutdown: their contexts contain the values of ctx, but do not end with it. If a graph or an option is invalid, Serve performs
 // nothing, and returns the error of [Graph.Compile] or [Start]. It returns [ErrBadOption] for an invalid Service, for example without a Store or
-// Workflows, with a negative Poll or a Poll below 1 ms, with the same version twice, with two owners, or with an option for a single run. The error
+// Workflows, with a Poll other than 0 that is below 1 ms, with the same version twice, with two owners, or with an option for a single run. The error
 // matches [ErrStore] if the store can no longer be used, see [ErrUnusable]. It also matches [store.ErrNewerSchema] if a newer program has migrated
 // the schema; Serve returns this error when the runs that it has begun have ended or are at rest.
 func (rn *Runner) Serve(ctx context.Context, s Service) error {

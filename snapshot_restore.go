@@ -720,8 +720,8 @@ func (h *held) endBackoffs(now time.Time) {
 	})
 }
 
-// continueWaits ends overdue waits and nodes, arms the other deadlines, and then delivers the signals, in the order of declaration. For an
-// overall timeout, the time before the run was continued also counts.
+// continueWaits ends overdue waits and nodes, arms the other deadlines, and then delivers the signals in the order in which their nodes
+// are declared. For an overall timeout, the time before the run was continued also counts.
 func (h *held) continueWaits(now int64) {
 	h.endDoomed(now)
 	h.settleOverdue(now)

@@ -381,7 +381,7 @@ func (c *streamChecker) passing(e event.Event, n *nodeLife) error {
 			count = p.Index - 1
 		}
 		if c.deltas[e.Path] = count + 1; p.Index != count+1 || count < 0 {
-			return fmt.Errorf("it is delta %d of the node", count+1)
+			return fmt.Errorf("its index is %d, but the next index of the node is %d", p.Index, count+1)
 		}
 	}
 	return c.parent(e, n)

@@ -85,7 +85,7 @@ type source struct {
 	from  *source // for the item of an EachSub: the node that the method `kept` has made, or nil; for an input from a surrounding graph: the source there
 	node  kahn.Node
 	zero  any       // for a root input: a pointer to a value of its type
-	takes []*source // the values that the node takes, as sources of its own graph
+	takes []*source // the values that the node takes; a value from a surrounding graph appears as the input that delivers it
 	after []*source
 	opts  *Options
 

@@ -34,7 +34,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// The program sets these environment variables for each process that it starts. They contain the common folder, and the number of the process.
+// The program sets these environment variables for each process that it starts. They contain the common folder, and the life of the process: "1" for the first process.
 const (
 	dirVariable  = "KAHN_SAGA_DIR"
 	lifeVariable = "KAHN_SAGA_LIFE"
@@ -64,7 +64,7 @@ func (x services) note(s *kahn.Step, what string) error {
 	return errors.Join(err, ledger.Close())
 }
 
-// die kills this process if its number is the given number.
+// die kills this process if the given life is the life of this process.
 func (x services) die(life string) {
 	if x.life != life {
 		return

@@ -51,7 +51,7 @@ const (
 	latestTurn = " ORDER BY t.turn DESC LIMIT 1), 0)"
 )
 
-// dueQuery reads the runs of a part that are due or become due by themselves, in the order of these times. The first argument is the current time.
+// dueQuery reads the runs of a part that are due or become due by themselves, in the order in which they are due. The first argument is the current time.
 const dueQuery = "SELECT " + listedColumns + ", due, due - ? FROM kahn_runs WHERE workflow = ? AND plan = ? AND run_key = ? AND priority = ? AND due < 9223372036854775807" +
 	" AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY due, id LIMIT ?"
 
