@@ -228,13 +228,15 @@ func (c *liveContext) make(base context.Context) {
 
 // The method `end` ends the context. When it returns, the context has ended, even if another goroutine ended it.
 func (c *liveContext) end(cause *stopCause) {
-	if p := c.parent; p != nil {
-		p.once.Do(func() {
-			p.stop.Store(cause)
-			p.fire()
-		})
+	p := c.parent
+	if p == nil {
+		c.cancel(cause.err)
+		return
 	}
-	c.cancel(cause.err)
+	p.once.Do(func() {
+		p.stop.Store(cause)
+		p.fire()
+	})
 }
 
 // stopCause is the reason why an attempt's context ended. For this context, context.Cause returns the field `err`, and Err returns the field `is`
