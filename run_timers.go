@@ -210,8 +210,9 @@ func (r *Run) doze(now int64) bool {
 	if saturate.Add(due, -now) <= int64(after) || d.writing || d.hasWork() || d.inbox.isBusy() || r.st.StoppedFor() != CauseNone || r.st.HasNext() || !r.onlyWaits() {
 		return false
 	}
-	// The run is left only if d.alarms contains all armed alarms, so that the store records when the run must continue. Any other alarm belongs to an
-	// attempt, or its full duration would begin again when the run continues. The run's buckets of tokens must also be full at the first alarm.
+	// The run is left only if d.alarms contains all armed alarms, so that the store records when the run must continue. Some other alarms belong to an
+	// attempt; the rest would begin again with their full duration when the run continues. The run's buckets of tokens must also be full at the first
+	// alarm.
 	armed := 0 // the number of armed alarms
 	for _, of := range append(r.descendants(), r) {
 		if armed += int(of.timers); !of.st.TokensBack(due) {

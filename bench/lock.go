@@ -70,7 +70,7 @@ func lock(out io.Writer, rounds int, target time.Duration) error {
 	var c section
 	t := table{header: []string{"step", "ns/node, one thread", "two threads", "simulated", "speed-up", "simulated"}}
 	for i, step := range lockSteps {
-		s := independent(int(min(10_000, target/max(step, time.Microsecond)))) // enough nodes for a run of about the target time
+		s := independent(int(min(10_000, target/max(step, time.Microsecond)))) // enough nodes for a run of about the target time, but at most 10,000
 		all := []*entry{}
 		for _, threads := range []int{1, 2} {
 			one := kahnEager.with(threads)

@@ -48,7 +48,8 @@ const (
 )
 
 // link is one dependency: the target has read the source. Every link is in the deps of its target. While the target is an effect or an observed
-// computed, the link is also in the subs of its source. The next evaluation of the target reuses the link.
+// computed, the link is also in the subs of its source. The next evaluation of the target reuses the link if it
+// reads the same source at the same position.
 type link struct {
 	source, target   *node
 	version          uint64 // the version of the source when the target read it

@@ -28,11 +28,11 @@ type Client struct {
 	// HTTP makes the requests. Default: http.DefaultClient. If it has a Timeout, the Timeout cuts each stream that lasts longer, and the client
 	// connects again.
 	HTTP *http.Client
-	// Wait is the time before the client connects again; the server's retry field overrides it. After further attempts without new events, the time is
+	// Wait is the time before the client connects again; the server's retry field overrides it. After further attempts in which nothing arrived, the time is
 	// random: at least Wait, and at most a bound that doubles with each attempt, up to 30 s. A longer Retry-After takes precedence. Default: 1 s.
 	Wait time.Duration
-	// Attempts bounds the successive attempts without new events. 0 means no bound: the client continues until its context
-	// ends.
+	// Attempts bounds the successive attempts in which nothing arrives: no new event, no heartbeat and no page. 0 means no bound: the client continues
+	// until its context ends.
 	Attempts int
 	// MaxBytes bounds the size of a line of the stream, and of an event. Default: 1 MiB.
 	MaxBytes int
@@ -50,7 +50,7 @@ const (
 // An error ends the sequence, and comes with a zero Event. The error matches [machine.ErrBadValue] if a number of the Client is negative. If ctx
 // ends, the error is its [context.Cause]. The error is a [*event.GapError] if the server no longer keeps the events after the cursor. To continue,
 // reset the state and read Events(ctx, First-1). The error is a [*StatusError] if the server rejects the request, and a [*LostError] if the same
-// events or deltas are missing on two successive connections. After Attempts successive attempts without new events, the error is the error of the
+// events or deltas are missing on two successive connections. After Attempts successive attempts in which nothing arrived, the error is the error of the
 // last attempt. The sequence also ends if the client cannot use the URL or the response, for example because an event exceeds MaxBytes. After any
 // other error the client connects again.
 func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
@@ -95,7 +95,7 @@ func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event
 	}
 }
 
-// backoff returns the time before the next connection. The parameter `idle` is the number of successive connections without new events.
+// backoff returns the time before the next connection. The parameter `idle` is the number of successive connections over which nothing arrived.
 func backoff(wait time.Duration, idle int) time.Duration {
 	longest := wait
 	for i := 1; i < idle && longest < maxWait; i++ {

@@ -236,7 +236,8 @@ func (o *perfetto) criticalPath() {
 	}
 }
 
-// The method until returns when the i-th node of the critical path stopped delaying the next node. For the last node it returns the node's end.
+// The method `until` returns the time at which the i-th node of the critical path stopped delaying the next node. For the last node it returns the
+// node's end.
 func (a *analysis) until(i int) time.Duration {
 	if i+1 < len(a.path) {
 		return a.binds[a.path[i+1]].at

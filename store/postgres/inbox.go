@@ -230,8 +230,8 @@ type lookout struct {
 
 // These are the statements of a look. Each statement returns at least one row. The first column is the oldest transaction that has not ended. The
 // requests of this transaction may become visible only after this look. So the next look reads the requests of this transaction and of all later
-// ones. allWaiting finds all runs with waiting requests; the index runs_waiting contains only these runs. newWaiting finds each run with waiting
-// requests whose id is in $2, or for which transaction $1 or a later one has posted a request.
+// ones. allWaiting finds all runs with waiting requests; the index runs_waiting contains only these runs. newWaiting finds only some
+// of these runs: the runs whose ids are in $2, and the runs for which transaction $1 or a later one has posted a request.
 const (
 	oldestWriter = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text, w.id, w.posted FROM (SELECT) one LEFT JOIN ("
 	allWaiting   = oldestWriter + "SELECT r.id, r.posted FROM $S.runs r WHERE r.posted > r.taken) w ON true"
