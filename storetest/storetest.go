@@ -57,6 +57,7 @@ var checks = []check[store.Store]{
 	{"an attempt leaves the queue", attemptDequeues},
 	{"commits are numbered", commitSequence},
 	{"a commit is stored whole", commitStored},
+	{"each part of a run is stored, whatever else a commit has", partsStored},
 	{"a duplicate changes nothing", duplicateCommit},
 	{"ends and starts of many nodes", manyNodes},
 	{"a commit of many nodes is whole", wholeOrNothing},

@@ -83,6 +83,8 @@ func (d *defect) Commit(ctx context.Context, l store.Lease, c store.Commit) (sto
 func (d *defect) Load(ctx context.Context, run string) (*store.Run, error) {
 	r, err := d.Memory.Load(ctx, run)
 	if err == nil && d.load != nil {
+		d.mu.Lock() // a check calls Load from several goroutines
+		defer d.mu.Unlock()
 		d.load(d, r)
 	}
 	return r, err
