@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +51,7 @@ func versions(t *testing.T, seed uint64) (old, young *kahn.Plan, x subject, w *w
 	young = build(func(g *kahn.Graph) {
 		g.Add(kahn.Node{ID: "new", Do: at}, kahn.Node{ID: "changed", Config: 2, Do: at}, kahn.Node{ID: "follows", After: []string{"changed"}, Do: at})
 	})
+	x.seed = seed
 	x.answer = func(gate string) any { return []string{"yes", "no"}[fate(seed, gate, 0)%2] }
 	x.step = w.step
 	x.options = Options{Pure: seed%2 == 0}
@@ -141,17 +141,14 @@ func (x subject) adoptedThere(t *testing.T, old, young *kahn.Plan) ([]string, *t
 		env.RegisterDelayedCallback(look, untilLook(env.Now().Sub(epoch)))
 	}
 	res, err := on.run(t)
-	require.NotNil(t, res, "%v", err)
+	require.NotNil(t, res, "seed %d: %v", x.seed, err)
 	return describe(res, ""), on
 }
 
 // TestRandomAdopted compares adoptions of random runs on Temporal with adoptions in one process: what is kept, what runs, and how the runs end.
 func TestRandomAdopted(t *testing.T) {
 	t.Parallel()
-	n, from := uint64(60), uint64(0)
-	if os.Getenv("KAHN_LONG") != "" {
-		n, from = 1000, rand.Uint64()
-	}
+	n, from := seeds(t, 60, 1000)
 	moved := uint64(0)
 	for seed := from; seed != from+n; seed++ {
 		old, young, x, home := versions(t, seed)

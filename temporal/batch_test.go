@@ -70,12 +70,9 @@ func overItems(n int, m kahn.Map, node kahn.Node) *kahn.Graph {
 // gate in a cleanup node may wait long for its turn, so cleanup nodes get long timeouts.
 func TestRandomMaps(t *testing.T) {
 	t.Parallel()
-	n, from := 30, uint64(0)
-	if os.Getenv("KAHN_LONG") != "" {
-		n, from = 600, rand.Uint64()
-	}
+	n, from := seeds(t, 30, 600)
 	var all shares
-	for seed := from; seed != from+uint64(n); seed++ {
+	for seed := from; seed != from+n; seed++ {
 		rng := rand.New(rand.NewPCG(23, seed))
 		m := kahn.Map{Limit: []int{0, 0, 5}[rng.IntN(3)], ToleratedPercent: float64(rng.IntN(101)), Compact: rng.IntN(2) == 0}
 		node := kahn.Node{ContinueOnFail: rng.IntN(2) == 0, Retry: kahn.Retry{MaxAttempts: 1 + rng.IntN(3), InitialDelay: time.Duration(rng.IntN(100)) * time.Second}}
@@ -91,7 +88,7 @@ func TestRandomMaps(t *testing.T) {
 		slices.Sort(got)
 		require.Equal(t, want, got, "seed %d", seed)
 	}
-	require.Greater(t, len(all.batches), 2*n)
+	require.Greater(t, uint64(len(all.batches)), 2*n)
 }
 
 // The length of a run's history depends on the number of batches of a large map, not on the number of items. The list of the map is stored as a

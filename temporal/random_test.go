@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -104,6 +105,23 @@ func shape(rng *rand.Rand, depth int, n *kahn.Node) {
 	}
 }
 
+// seeds returns how many seeds a random test tries, and the first of them: 0. In the long mode the first seed is random, or the value of KAHN_FIRST,
+// and the test logs it.
+func seeds(t *testing.T, usual, full uint64) (n, first uint64) {
+	t.Helper()
+	if os.Getenv("KAHN_LONG") == "" {
+		return usual, 0
+	}
+	first = rand.Uint64N(1e9)
+	if text := os.Getenv("KAHN_FIRST"); text != "" {
+		var err error
+		first, err = strconv.ParseUint(text, 10, 64)
+		require.NoError(t, err)
+	}
+	t.Logf("KAHN_FIRST=%d", first)
+	return full, first
+}
+
 // fate returns a number that decides what an attempt does, or how a gate is answered. It depends only on the salt, the path and the number of
 // the attempt.
 func fate(salt uint64, path string, attempt int) int {
@@ -163,13 +181,14 @@ type subject struct {
 	answer   func(gate string) any // the answer for a gate; it encodes as JSON
 	options  Options               // the options of the worker
 	former   bool                  // see trial.former
+	seed     uint64                // named in failures
 }
 
 // fated returns a run whose steps behave as fate decides for the salt.
 func fated(t *testing.T, g *kahn.Graph, salt uint64, s Settings) subject {
 	return subject{
 		plan: plan(t, g), settings: s, step: fatedStep(salt), answer: func(gate string) any { return fate(salt, gate, 0) < 5 },
-		options: Options{Pure: salt%2 == 0},
+		options: Options{Pure: salt%2 == 0}, seed: salt,
 	}
 }
 
@@ -255,7 +274,7 @@ func (x subject) there(t *testing.T, by *shares) ([]string, *trial) {
 		env.RegisterDelayedCallback(look, untilLook(env.Now().Sub(epoch)))
 	}
 	res, err := on.run(t)
-	require.NotNil(t, res, "%v", err)
+	require.NotNil(t, res, "seed %d: %v", x.seed, err)
 	return describe(res, ""), on
 }
 
@@ -384,7 +403,7 @@ func plainly(v any) any {
 
 // random chooses a run, and a world for its steps. The same seed gives the same choices for the run in this process and for the run on Temporal.
 func random(seed uint64) (subject, *world) {
-	var x subject
+	x := subject{seed: seed}
 	rng := rand.New(rand.NewPCG(22, seed))
 	g := graphs{rng: rng, ordered: rng.IntN(2) == 0, undoes: rand.New(rand.NewPCG(23, seed))}
 	x.settings, x.inputs = g.settings(), map[string]any{"in": float64(seed)}
@@ -487,10 +506,7 @@ func (x subject) left(t *testing.T) []string {
 // equal a run that a Coordinator performs in this process, leaves after the same attempts, and continues.
 func TestRandom(t *testing.T) {
 	t.Parallel()
-	n, from := uint64(150), uint64(0)
-	if os.Getenv("KAHN_LONG") != "" {
-		n, from = 1500, rand.Uint64()
-	}
+	n, from := seeds(t, 150, 1500)
 	seen, ties := map[string]uint64{}, uint64(0)
 	for seed := from; seed != from+n; seed++ {
 		x, home := random(seed)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -83,11 +82,7 @@ func (e *effects) step(_ context.Context, s *kahn.Step) (any, error) {
 // undone or reported as not undone, and the successors of a node are undone before the node.
 func TestServerCompensation(t *testing.T) {
 	c := dial(t)
-	n, from := uint64(12), uint64(0)
-	if os.Getenv("KAHN_LONG") != "" {
-		n, from = 200, rand.Uint64()
-	}
-	t.Logf("from %d", from)
+	n, from := seeds(t, 12, 200)
 	seen := map[kahn.Compensation]int{}
 	for seed := from; seed != from+n; seed++ {
 		g, cancelled := saga(rand.New(rand.NewPCG(31, seed)))
