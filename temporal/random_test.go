@@ -426,21 +426,26 @@ func random(seed uint64) (subject, *world) {
 // step began.
 var knownOrigins = regexp.MustCompile(`upstream_(failure|cancelled) of ("n?[0-9end]+"(, )?)+`)
 
-func withoutOrigins(lines []string) {
+// withoutOrder removes from lines what depends on the order in which nodes end: the known origins, and the order in which an error names compensations
+// that failed.
+func withoutOrder(lines []string) {
 	for i := range lines {
-		lines[i] = knownOrigins.ReplaceAllString(lines[i], "upstream_$1")
+		text := knownOrigins.ReplaceAllString(lines[i], "upstream_$1")
+		parts := strings.Split(strings.ReplaceAll(text, " compensation=", "\n\tcompensation="), "\n\t")
+		slices.Sort(parts[1:])
+		lines[i] = strings.Join(parts, "\n\t")
 	}
 }
 
 // same reports whether a run has the same Result in this process and on Temporal, and whether its steps see the same data. If the run is not ordered,
-// same ignores origins, which depend on the order.
+// same ignores what depends on the order, see withoutOrder.
 func same(want, got []string, home, away *world) bool {
 	if !home.ordered {
-		withoutOrigins(want)
-		withoutOrigins(got)
+		withoutOrder(want)
+		withoutOrder(got)
 		for _, saw := range []map[string][]string{home.saw, away.saw} {
 			for _, lines := range saw {
-				withoutOrigins(lines)
+				withoutOrder(lines)
 			}
 		}
 	}
@@ -508,7 +513,11 @@ func TestRandom(t *testing.T) {
 	t.Parallel()
 	n, from := seeds(t, 150, 1500)
 	seen, ties := map[string]uint64{}, uint64(0)
+	tried := []uint64{958996470, 981152819, 82160150} // these runs did not end, since the alarm of an attempt that had ended stayed armed after a resume
 	for seed := from; seed != from+n; seed++ {
+		tried = append(tried, seed)
+	}
+	for _, seed := range tried {
 		x, home := random(seed)
 		x.step = home.step
 		want := x.here(t)
