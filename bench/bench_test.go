@@ -88,6 +88,34 @@ func TestEachNodeOnceAfterItsPredecessors(t *testing.T) {
 	}
 }
 
+// TestDepths checks that the typed pipelines and the graphs by hand compute the same: the length of the longest path to the last node.
+func TestDepths(t *testing.T) {
+	double := &shape{name: "double", n: 5, edges: [][2]int32{{0, 2}, {1, 2}, {2, 3}, {0, 4}, {3, 4}}}
+	for _, s := range []*shape{single(), chain(50), sized(10), sized(30), layered(500), double} {
+		longest, in := make([]depth, s.n), s.predecessors()
+		for i := range longest {
+			for _, from := range in.row(i) {
+				longest[i] = max(longest[i], longest[from])
+			}
+			longest[i]++
+		}
+		for _, d := range []depths{depthsByHand, depthsTyped} {
+			run, err := d.make(s)
+			if err != nil {
+				t.Fatalf("%s, %s: %v", d.name, s.name, err)
+			}
+			if got, err := run(context.Background()); err != nil || got != longest[s.n-1] {
+				t.Errorf("%s, %s: %v, %v instead of %v", d.name, s.name, got, err, longest[s.n-1])
+			}
+		}
+	}
+	for _, d := range []depths{depthsByHand, depthsTyped} {
+		if _, err := d.make(fan(4)); err == nil {
+			t.Errorf("%s: no error for a node with four predecessors", d.name)
+		}
+	}
+}
+
 // TestNothingWaitsForAThread checks that no executor has a hidden limit: in a graph without edges every step waits until all steps have begun.
 func TestNothingWaitsForAThread(t *testing.T) {
 	s := independent(200)

@@ -32,7 +32,7 @@ func main() {
 // run does the work of main, but gets the arguments and the output as parameters. ok is false if a check failed.
 func run(out io.Writer, args []string) (ok bool, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	which := flags.String("table", "ratios", "the table to measure: ratios, small, build, scaling, makespan, contention, lock, features, memo, scale, events, streams, stores, operating, tenants, signals, lookers or all")
+	which := flags.String("table", "ratios", "the table to measure: ratios, small, build, typed, scaling, makespan, contention, lock, features, memo, scale, events, streams, stores, operating, tenants, signals, lookers or all")
 	runs := flags.Int("runs", 100_000, "the number of runs for the table operating")
 	rounds := flags.Int("rounds", 7, "the number of rounds, in each of which every executor has its turn; the tables show medians over the rounds")
 	quick := flags.Bool("quick", false, "three short rounds, and no graph above 100,000 nodes")
@@ -88,6 +88,7 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 		{"ratios", func() error { return ratios(out, shapes, *rounds, target) }},
 		{"small", func() error { return small(out, *rounds, target) }},
 		{"build", func() error { return build(out, *rounds, target) }},
+		{"typed", func() error { return typedTable(out, *rounds, target) }},
 		{"scaling", func() error { return scaling(out, counts, *rounds, target) }},
 		{"contention", func() error { return contention(out, *rounds, target) }},
 		{"lock", func() error { return lock(out, *rounds, target) }},
