@@ -80,27 +80,48 @@ func (v Val[T]) ID() string {
 type source struct {
 	block *Block
 	id    string
-	input bool    // a root input of the graph, not a node
-	item  bool    // an input that delivers the item of an EachSub
-	from  *source // for the item of an EachSub: the node that the method `kept` has made, or nil; for an input from a surrounding graph: the source there
-	node  kahn.Node
-	zero  any       // for a root input: a pointer to a value of its type
-	takes []*source // the values that the node takes; a value from a surrounding graph appears as the input that delivers it
-	after []*source
-	opts  *Options
+	do    kahn.StepFunc
+	takes []*source  // the values that the node takes; a value from a surrounding graph appears as the input that delivers it
+	few   [3]*source // memory for takes
+	next  *source    // the graph's next node, in declaration order
+	after *source    // the last node that was found to follow this one
+	from  *source    // for the item of an EachSub: the node that the method `kept` has made, or nil; for an input from a surrounding graph: the source there
 
-	either  bool
-	tries   *source              // for a Try: the node that may fail
-	over    bool                 // the node is an Each or EachSub, so it takes its list as a parameter
-	inner   *flow                // the graph of a sub-pipeline; otherwise nil
-	cases   []*Block             // the branches that depend on the output, in the order in which they were requested
-	choice  choice               // which function made the output a choice
-	answer  func(out any) string // for a choice: the label of the branch that an output takes
-	waiting bool                 // the node is a gate
-	text    bool                 // for a gate: its value is a text
-	imports []*source            // for a sub-pipeline: the inputs of its graph that deliver values from outside
-	undone  bool                 // the node has a Compensate
-	result  any                  // for an Each: the view that converts the result of an item
+	input  bool // a root input of the graph, not a node
+	item   bool // an input that delivers the item of an EachSub
+	either bool
+	over   bool   // the node is an Each or EachSub, so it takes its list as a parameter
+	text   bool   // for a gate: its value is a text
+	choice choice // which function made the output a choice
+
+	*extras // never nil; only the result of the method `more` may be changed
+}
+
+// The type extras has the fields that most sources do not need. All sources that need none of the fields share noExtras.
+type extras struct {
+	zero       any       // for a root input: a pointer to a value of its type
+	follows    []*source // the nodes in Options.After
+	opts       *Options
+	gate       *kahn.Gate
+	items      *kahn.Map
+	fallback   func(context.Context, error) (any, error)
+	compensate func(context.Context, *kahn.Step) error
+	tries      *source              // for a Try: the node that may fail
+	inner      *flow                // the graph of a sub-pipeline; otherwise nil
+	cases      []*Block             // the branches that depend on the output, in the order in which they were requested
+	answer     func(out any) string // for a choice: the label of the branch that an output takes
+	imports    []*source            // for a sub-pipeline: the inputs of its graph that deliver values from outside
+	result     any                  // for an Each: the view that converts the result of an item
+}
+
+var noExtras extras
+
+// The method `more` returns the extras of the source, which the caller may change.
+func (src *source) more() *extras {
+	if src.extras == &noExtras {
+		src.extras = new(extras)
+	}
+	return src.extras
 }
 
 // The type choice says which function made a node's output a choice.
@@ -118,33 +139,95 @@ type flow struct {
 	graph  *kahn.Graph
 	outer  *Block  // for a sub-pipeline: the block that contains it
 	owner  *source // for a sub-pipeline: its node
-	top    *Block
-	nodes  []*source // in declaration order
-	names  map[string]*source
+	top    Block
+	first  *source // the nodes in declaration order, as a list
+	last   *source
+	space  []source // memory for the next sources
+	count  int      // the number of sources
+	edges  int      // the number of values that the nodes take, and of nodes in Options.After
+	inputs map[string]*source
 	taken  map[*source]*source // the inputs that deliver values of surrounding graphs, by the source of the value
+	chosen []*source           // the nodes that If or Switch made choices
 	result *source             // the result of the pipeline or the sub-pipeline
 }
 
 // newFlow begins the graph of a pipeline, or of a node's sub-pipeline.
 func newFlow(build *building, owner *source) *flow {
-	f := &flow{build: build, graph: &kahn.Graph{Name: build.name}, owner: owner, names: map[string]*source{}, taken: map[*source]*source{}}
-	f.top = &Block{in: f}
+	f := &flow{build: build, graph: &kahn.Graph{Name: build.name}, owner: owner}
+	f.top.in = f
 	if owner != nil {
 		f.outer, f.graph.Name = owner.block, owner.id
 	}
 	return f
 }
 
-// declare adds a source to the graph.
-func (f *flow) declare(src *source) {
-	if src.id == "" {
-		f.build.report("%w: a node of %v has an empty id", kahn.ErrBadValue, f.top)
-	} else if f.names[src.id] != nil {
-		f.build.report("%w: %q occurs twice in %v: nodes and root inputs have different names", kahn.ErrDuplicateNode, src.id, f.top)
+// The method source makes a source. Sources are allocated together, so that a graph takes few objects.
+func (f *flow) source(b *Block, id string) *source {
+	if len(f.space) == 0 {
+		f.space = make([]source, min(max(f.count, 2), 64))
 	}
-	f.names[src.id] = src
-	if !src.input {
-		f.nodes = append(f.nodes, src)
+	src := &f.space[0]
+	f.space = f.space[1:]
+	f.count++
+	src.block, src.id, src.extras = b, id, &noExtras
+	src.takes = src.few[:0]
+	return src
+}
+
+// node adds a node to the graph.
+func (f *flow) node(src *source) {
+	if src.id == "" {
+		f.build.report("%w: a node of %v has an empty id", kahn.ErrBadValue, &f.top)
+	}
+	if f.last == nil {
+		f.first = src
+	} else {
+		f.last.next = src
+	}
+	f.last = src
+}
+
+// input adds a root input to the graph.
+func (f *flow) input(id string) *source {
+	src := f.source(&f.top, id)
+	src.input = true
+	switch {
+	case id == "":
+		f.build.report("%w: an input of %v has an empty name", kahn.ErrBadValue, &f.top)
+	case f.inputs[id] != nil:
+		f.twice(id)
+	}
+	if f.inputs == nil {
+		f.inputs = map[string]*source{}
+	}
+	f.inputs[id] = src
+	return src
+}
+
+// twice reports two nodes or inputs with the same name.
+func (f *flow) twice(id string) {
+	f.build.report("%w: %q occurs twice in %v: nodes and root inputs have different names", kahn.ErrDuplicateNode, id, &f.top)
+}
+
+// The method hasItem reports whether src is the node that the method `kept` has made.
+func (f *flow) hasItem(src *source) bool {
+	in := f.inputs[src.id]
+	return in != nil && in.from == src
+}
+
+// duplicates reports nodes with the same id. Compile finds such nodes, too, but only if the pipeline has no other problem.
+func (f *flow) duplicates() {
+	ids := map[string]bool{}
+	for src := f.first; src != nil; src = src.next {
+		if src.id != "" && !f.hasItem(src) {
+			if ids[src.id] {
+				f.twice(src.id)
+			}
+			ids[src.id] = true
+		}
+		if src.inner != nil {
+			src.inner.duplicates()
+		}
 	}
 }
 
@@ -154,7 +237,6 @@ func (b *Block) add(id string, missing bool) *source {
 	if b == nil {
 		return nil
 	}
-	src := &source{block: b, id: id, node: kahn.Node{ID: id}}
 	build := b.in.build
 	if build.over(id) {
 		return nil
@@ -162,7 +244,8 @@ func (b *Block) add(id string, missing bool) *source {
 	if missing {
 		build.report("node %q: %w: its function is nil", id, kahn.ErrBadValue)
 	}
-	b.in.declare(src)
+	src := b.in.source(b, id)
+	b.in.node(src)
 	return src
 }
 
@@ -182,10 +265,14 @@ func (f *flow) reach(src *source) (_ *source, ok bool) {
 	if in := f.taken[up]; in != nil {
 		return in, true
 	}
-	in := &source{block: f.top, id: src.path(), input: true, from: up.kept()}
+	in := f.input(src.path())
+	in.from = up.kept()
+	if f.taken == nil {
+		f.taken = map[*source]*source{}
+	}
 	f.taken[up] = in
-	f.declare(in)
-	f.owner.imports = append(f.owner.imports, in)
+	owner := f.owner.more()
+	owner.imports = append(owner.imports, in)
 	return in, true
 }
 
@@ -210,12 +297,12 @@ func (src *source) kept() *source {
 	}
 	f := src.block.in
 	if src.from == nil {
-		src.from = &source{block: f.top, id: src.id}
-		src.from.node = kahn.Node{ID: src.id, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		src.from = f.source(&f.top, src.id)
+		src.from.do = func(_ context.Context, s *kahn.Step) (any, error) {
 			v, _ := s.Root(src.id)
 			return v, nil
-		}}
-		f.nodes = append(f.nodes, src.from)
+		}
+		f.node(src.from)
 	}
 	return src.from
 }
@@ -234,10 +321,11 @@ func (src *source) take(of *source, number int) *source {
 		return nil
 	}
 	src.takes = append(src.takes, in)
+	src.block.in.edges++
 	return in
 }
 
-// The type in describes a value that the function of a node takes.
+// The type in describes a value that the function of a node takes. Its methods take no pointer, so that a function literal holds the value itself.
 type in[T any] struct {
 	name string
 	root bool // an input of the graph, not the output of a node
@@ -257,7 +345,7 @@ func input[T any](src *source, v Val[T], number int) in[T] {
 }
 
 // The method raw returns the value as kahn keeps it.
-func (x *in[T]) raw(s *kahn.Step) (any, bool) {
+func (x in[T]) raw(s *kahn.Step) (any, bool) {
 	if x.root {
 		return s.Root(x.name)
 	}
@@ -265,7 +353,7 @@ func (x *in[T]) raw(s *kahn.Step) (any, bool) {
 }
 
 // get returns the value in a run.
-func (x *in[T]) get(s *kahn.Step) (T, error) {
+func (x in[T]) get(s *kahn.Step) (T, error) {
 	v, ok := x.raw(s)
 	// A view, if there is one, converts even a value that is a T: T may be []any, and the view may drop items of such a list.
 	if t, is := v.(T); is && x.view == nil {
@@ -283,7 +371,7 @@ func (m missing) Error() string { return string(m) }
 func (m missing) Is(target error) bool { return target == kahn.ErrNoValue }
 
 // convert does the work of get for a value that does not exist, is not a T, or has a view.
-func (x *in[T]) convert(s *kahn.Step, v any, ok bool) (t T, err error) {
+func (x in[T]) convert(s *kahn.Step, v any, ok bool) (t T, err error) {
 	switch {
 	case !ok && x.root:
 		_, err = kahn.Root[any](s, x.name)
@@ -314,15 +402,25 @@ func add[T any](src *source, f func(s *kahn.Step) (T, error)) Val[T] {
 	if src == nil {
 		return Val[T]{}
 	}
-	register[T](src.block.in.build)
-	src.node.Do = func(_ context.Context, s *kahn.Step) (any, error) {
-		t, err := f(s)
-		if err != nil {
-			return nil, failure(err)
-		}
-		return t, nil
+	return does[T](src, func(_ context.Context, s *kahn.Step) (any, error) { return output(f(s)) })
+}
+
+// The function does completes a node whose function returns a T.
+func does[T any](src *source, do kahn.StepFunc) Val[T] {
+	if src == nil {
+		return Val[T]{}
 	}
+	register[T](src.block.in.build)
+	src.do = do
 	return Val[T]{src: src}
+}
+
+// The function output returns the results of a node's function for the engine.
+func output[T any](t T, err error) (any, error) {
+	if err != nil {
+		return nil, failure(err)
+	}
+	return t, nil
 }
 
 // failure returns the error for the engine: it turns a missing value into a skip, and leaves any other error unchanged.
@@ -338,7 +436,7 @@ func (src *source) branch(label string) *Block {
 	i := slices.IndexFunc(src.cases, func(b *Block) bool { return b.label == label })
 	if i < 0 {
 		i = len(src.cases)
-		src.cases = append(src.cases, &Block{in: src.block.in, parent: src.block, router: src, label: label})
+		src.more().cases = append(src.cases, &Block{in: src.block.in, parent: src.block, router: src, label: label})
 	}
 	return src.cases[i]
 }

@@ -90,7 +90,10 @@ func (src *source) choose(how choice, answer func(out any) string) bool {
 	case src.block.in.build.over(src.id):
 		return false
 	}
-	src.choice, src.answer = how, answer
+	if src.choice == noChoice {
+		src.block.in.chosen = append(src.block.in.chosen, src)
+	}
+	src.choice, src.more().answer = how, answer
 	return true
 }
 
@@ -143,12 +146,7 @@ func Either[T any](b *Block, id string, vals ...Val[T]) Val[T] {
 func (src *source) checkEither() {
 	b, build := src.block, src.block.in.build
 	var blocks []*Block
-	for i, t := range src.takes {
-		for _, earlier := range src.takes[:i] {
-			if earlier == t {
-				build.report("node %q: %w: Either takes %q twice", src.id, kahn.ErrBadValue, t.id)
-			}
-		}
+	for _, t := range src.takes {
 		if t.input {
 			build.report("node %q: %w: Either takes the input %q, but takes only values of nodes: add a node to %v that returns the input", src.id, kahn.ErrBadValue, t.id, b)
 			continue

@@ -16,7 +16,7 @@ import (
 // node does not take the values of these nodes.
 func Do0[T any](b *Block, id string, do func(context.Context) (T, error)) Val[T] {
 	node := b.add(id, do == nil)
-	return add(node, func(s *kahn.Step) (T, error) { return do(s) })
+	return does[T](node, func(_ context.Context, s *kahn.Step) (any, error) { return output(do(s)) })
 }
 
 // Do1 is [Do0] for a function of one value. The new node runs when the value exists. If the node that makes the value is skipped, the new node is
@@ -25,12 +25,12 @@ func Do0[T any](b *Block, id string, do func(context.Context) (T, error)) Val[T]
 func Do1[A, T any](b *Block, id string, do func(context.Context, A) (T, error), v1 Val[A]) Val[T] {
 	node := b.add(id, do == nil)
 	in1 := input(node, v1, 1)
-	return add(node, func(s *kahn.Step) (t T, err error) {
+	return does[T](node, func(_ context.Context, s *kahn.Step) (any, error) {
 		a, err := in1.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
-		return do(s, a)
+		return output(do(s, a))
 	})
 }
 
@@ -38,16 +38,16 @@ func Do1[A, T any](b *Block, id string, do func(context.Context, A) (T, error), 
 func Do2[A, B, T any](b *Block, id string, do func(context.Context, A, B) (T, error), v1 Val[A], v2 Val[B]) Val[T] {
 	node := b.add(id, do == nil)
 	in1, in2 := input(node, v1, 1), input(node, v2, 2)
-	return add(node, func(s *kahn.Step) (t T, err error) {
+	return does[T](node, func(_ context.Context, s *kahn.Step) (any, error) {
 		a, err := in1.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		b, err := in2.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
-		return do(s, a, b)
+		return output(do(s, a, b))
 	})
 }
 
@@ -55,20 +55,20 @@ func Do2[A, B, T any](b *Block, id string, do func(context.Context, A, B) (T, er
 func Do3[A, B, C, T any](b *Block, id string, do func(context.Context, A, B, C) (T, error), v1 Val[A], v2 Val[B], v3 Val[C]) Val[T] {
 	node := b.add(id, do == nil)
 	in1, in2, in3 := input(node, v1, 1), input(node, v2, 2), input(node, v3, 3)
-	return add(node, func(s *kahn.Step) (t T, err error) {
+	return does[T](node, func(_ context.Context, s *kahn.Step) (any, error) {
 		a, err := in1.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		b, err := in2.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		c, err := in3.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
-		return do(s, a, b, c)
+		return output(do(s, a, b, c))
 	})
 }
 
@@ -76,24 +76,24 @@ func Do3[A, B, C, T any](b *Block, id string, do func(context.Context, A, B, C) 
 func Do4[A, B, C, D, T any](b *Block, id string, do func(context.Context, A, B, C, D) (T, error), v1 Val[A], v2 Val[B], v3 Val[C], v4 Val[D]) Val[T] {
 	node := b.add(id, do == nil)
 	in1, in2, in3, in4 := input(node, v1, 1), input(node, v2, 2), input(node, v3, 3), input(node, v4, 4)
-	return add(node, func(s *kahn.Step) (t T, err error) {
+	return does[T](node, func(_ context.Context, s *kahn.Step) (any, error) {
 		a, err := in1.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		b, err := in2.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		c, err := in3.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		d, err := in4.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
-		return do(s, a, b, c, d)
+		return output(do(s, a, b, c, d))
 	})
 }
 
@@ -101,28 +101,28 @@ func Do4[A, B, C, D, T any](b *Block, id string, do func(context.Context, A, B, 
 func Do5[A, B, C, D, E, T any](b *Block, id string, do func(context.Context, A, B, C, D, E) (T, error), v1 Val[A], v2 Val[B], v3 Val[C], v4 Val[D], v5 Val[E]) Val[T] {
 	node := b.add(id, do == nil)
 	in1, in2, in3, in4, in5 := input(node, v1, 1), input(node, v2, 2), input(node, v3, 3), input(node, v4, 4), input(node, v5, 5)
-	return add(node, func(s *kahn.Step) (t T, err error) {
+	return does[T](node, func(_ context.Context, s *kahn.Step) (any, error) {
 		a, err := in1.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		b, err := in2.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		c, err := in3.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		d, err := in4.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		e, err := in5.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
-		return do(s, a, b, c, d, e)
+		return output(do(s, a, b, c, d, e))
 	})
 }
 
@@ -130,32 +130,32 @@ func Do5[A, B, C, D, E, T any](b *Block, id string, do func(context.Context, A, 
 func Do6[A, B, C, D, E, F, T any](b *Block, id string, do func(context.Context, A, B, C, D, E, F) (T, error), v1 Val[A], v2 Val[B], v3 Val[C], v4 Val[D], v5 Val[E], v6 Val[F]) Val[T] {
 	node := b.add(id, do == nil)
 	in1, in2, in3, in4, in5, in6 := input(node, v1, 1), input(node, v2, 2), input(node, v3, 3), input(node, v4, 4), input(node, v5, 5), input(node, v6, 6)
-	return add(node, func(s *kahn.Step) (t T, err error) {
+	return does[T](node, func(_ context.Context, s *kahn.Step) (any, error) {
 		a, err := in1.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		b, err := in2.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		c, err := in3.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		d, err := in4.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		e, err := in5.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		f, err := in6.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
-		return do(s, a, b, c, d, e, f)
+		return output(do(s, a, b, c, d, e, f))
 	})
 }
 
@@ -163,36 +163,36 @@ func Do6[A, B, C, D, E, F, T any](b *Block, id string, do func(context.Context, 
 func Do7[A, B, C, D, E, F, G, T any](b *Block, id string, do func(context.Context, A, B, C, D, E, F, G) (T, error), v1 Val[A], v2 Val[B], v3 Val[C], v4 Val[D], v5 Val[E], v6 Val[F], v7 Val[G]) Val[T] {
 	node := b.add(id, do == nil)
 	in1, in2, in3, in4, in5, in6, in7 := input(node, v1, 1), input(node, v2, 2), input(node, v3, 3), input(node, v4, 4), input(node, v5, 5), input(node, v6, 6), input(node, v7, 7)
-	return add(node, func(s *kahn.Step) (t T, err error) {
+	return does[T](node, func(_ context.Context, s *kahn.Step) (any, error) {
 		a, err := in1.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		b, err := in2.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		c, err := in3.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		d, err := in4.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		e, err := in5.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		f, err := in6.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		g, err := in7.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
-		return do(s, a, b, c, d, e, f, g)
+		return output(do(s, a, b, c, d, e, f, g))
 	})
 }
 
@@ -200,39 +200,39 @@ func Do7[A, B, C, D, E, F, G, T any](b *Block, id string, do func(context.Contex
 func Do8[A, B, C, D, E, F, G, H, T any](b *Block, id string, do func(context.Context, A, B, C, D, E, F, G, H) (T, error), v1 Val[A], v2 Val[B], v3 Val[C], v4 Val[D], v5 Val[E], v6 Val[F], v7 Val[G], v8 Val[H]) Val[T] {
 	node := b.add(id, do == nil)
 	in1, in2, in3, in4, in5, in6, in7, in8 := input(node, v1, 1), input(node, v2, 2), input(node, v3, 3), input(node, v4, 4), input(node, v5, 5), input(node, v6, 6), input(node, v7, 7), input(node, v8, 8)
-	return add(node, func(s *kahn.Step) (t T, err error) {
+	return does[T](node, func(_ context.Context, s *kahn.Step) (any, error) {
 		a, err := in1.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		b, err := in2.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		c, err := in3.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		d, err := in4.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		e, err := in5.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		f, err := in6.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		g, err := in7.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
 		h, err := in8.get(s)
 		if err != nil {
-			return t, err
+			return nil, failure(err)
 		}
-		return do(s, a, b, c, d, e, f, g, h)
+		return output(do(s, a, b, c, d, e, f, g, h))
 	})
 }

@@ -61,8 +61,8 @@ func EachSub[A, T any](b *Block, id string, list Val[[]A], f func(b *Block, item
 	register[A](b.in.build)
 	gaps := list.src != nil && list.src.over
 	result := sub(src, func(inner *Block) Val[T] {
-		item := &source{block: inner, id: itemInput, input: true, item: true}
-		inner.in.declare(item)
+		item := inner.in.input(itemInput)
+		item.item = true
 		if f == nil {
 			return Val[T]{}
 		}
@@ -78,7 +78,7 @@ func EachSub[A, T any](b *Block, id string, list Val[[]A], f func(b *Block, item
 		return f(inner, each)
 	})
 	vals, errs = results[T](src)
-	src.result, vals.view = result.view, listOf(result.view)
+	src.more().result, vals.view = result.view, listOf(result.view)
 	return vals, errs
 }
 
@@ -97,7 +97,7 @@ func each[A any](src *source, list Val[[]A], opts []Items[A]) {
 		return
 	}
 	m := &kahn.Map{Over: over.id}
-	src.node.Map = m
+	src.more().items = m
 	if len(opts) > 1 {
 		build.report("node %q: %w: %d Items are given, but at most one is allowed", src.id, kahn.ErrBadValue, len(opts))
 	}
@@ -123,7 +123,7 @@ func itemOf[A any](item any) A {
 // errors.
 func results[T any](src *source) (vals Val[[]T], errs Val[[]error]) {
 	register[[]T](src.block.in.build)
-	src.result = view[T](nil)
+	src.more().result = view[T](nil)
 	vals = Val[[]T]{src: src, view: listOf[T](nil)}
 	errs = Val[[]error]{src: src, view: func(s *kahn.Step, id string, v any) ([]error, error) {
 		if s == nil {

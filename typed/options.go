@@ -52,14 +52,13 @@ func (o *Options) set(n *kahn.Node) {
 	n.CompensateBy, n.CompensateRetry, n.CompensateTimeout = o.CompensateBy, o.CompensateRetry, o.CompensateTimeout
 	n.MaxCrashes, n.Priority, n.Estimate = o.MaxCrashes, o.Priority, o.Estimate
 	n.Groups, n.Key, n.KeyFrom, n.OutputSchema = o.Groups, o.Key, o.KeyFrom, o.OutputSchema
-	n.Gate = o.gate(n.Gate)
 }
 
 // The method gate returns the gate of a node that has the options o. If the function [Gate] made the node, its gate first checks the type of an
 // answer, and then calls the Check of o.Gate, if there is one.
 func (o *Options) gate(typed *kahn.Gate) *kahn.Gate {
 	switch {
-	case o.Gate == nil:
+	case o == nil || o.Gate == nil:
 		return typed
 	case typed == nil:
 		return o.Gate
@@ -93,16 +92,11 @@ func (v Val[T]) With(o Options) Val[T] {
 	case build.over(src.id):
 		return v
 	}
-	src.opts = &o
+	src.more().opts = &o
 	for i, h := range o.After {
 		src.follow(h, i+1)
 	}
 	src.checkOptions()
-	kind := src.node.Kind
-	o.set(&src.node)
-	if kind != "" {
-		src.node.Kind = kind
-	}
 	return v
 }
 
@@ -114,7 +108,7 @@ func (v Val[T]) Fallback(f func(ctx context.Context, err error) (T, error)) Val[
 		v.src.block.in.build.report("%q: %w: Fallback needs the value of a node, and a function that is not nil", v.src.id, kahn.ErrBadValue)
 	case v.src.block.in.build.over(v.src.id):
 	default:
-		v.src.node.Fallback = func(ctx context.Context, err error) (any, error) {
+		v.src.more().fallback = func(ctx context.Context, err error) (any, error) {
 			t, err := f(ctx, err)
 			if err != nil {
 				return nil, err
@@ -140,7 +134,8 @@ func (src *source) follow(h Handle, number int) {
 	case of.block.in != src.block.in:
 		build.report("node %q follows %q, %w: a node can follow only nodes of its own pipeline, such as the node of a sub-pipeline", src.id, of.id, ErrElsewhere)
 	default:
-		src.after = append(src.after, of)
+		src.more().follows = append(src.follows, of)
+		src.block.in.edges++
 	}
 }
 
@@ -159,10 +154,10 @@ func (src *source) checkOptions() {
 	if o.Gate != nil && o.Gate.OnTimeout == kahn.GateLabel && !src.text {
 		bad("under OnTimeout %v the value of the gate can be \"timeout\", but the type of its value is not a string", o.Gate.OnTimeout)
 	}
-	if src.waiting && o.Kind != "" {
+	if src.gate != nil && o.Kind != "" {
 		bad("the Kind of a Gate is always %q: leave Kind empty", kahn.KindGate)
 	}
-	if o.Kind == kahn.KindEnd || o.Kind == kahn.KindTrigger || o.Kind == kahn.KindGate && !src.waiting {
+	if o.Kind == kahn.KindEnd || o.Kind == kahn.KindTrigger || o.Kind == kahn.KindGate && src.gate == nil {
 		bad("Kind %q has a meaning of its own: see Block.Graph and Gate", o.Kind)
 	}
 	if src.tries != nil && (o.Join != 0 || o.Cleanup) {

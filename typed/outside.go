@@ -30,15 +30,15 @@ func Root[T any](b *Block, name string) Val[T] {
 		return Val[T]{}
 	}
 	register[T](f.build)
-	if src := f.names[name]; src != nil && src.input {
+	if src := f.inputs[name]; src != nil {
 		if _, same := src.zero.(*T); !same {
 			here, there := fmt.Sprintf("%T", new(T)), fmt.Sprintf("%T", src.zero)
 			f.build.report("input %q: %w: one Root gives it the type %s, and another Root gives it the type %s", name, kahn.ErrType, here[1:], there[1:])
 		}
 		return Val[T]{src: src}
 	}
-	src := &source{block: f.top, id: name, input: true, zero: new(T)}
-	f.declare(src)
+	src := f.input(name)
+	src.more().zero = new(T)
 	f.graph.Inputs = append(f.graph.Inputs, kahn.Input{Name: name})
 	return Val[T]{src: src}
 }
@@ -57,8 +57,8 @@ func Gate[T any](b *Block, id string, after ...Handle) Val[T] {
 		return Val[T]{}
 	}
 	register[T](b.in.build)
-	src.node.Kind, src.waiting, src.text = kahn.KindGate, true, reflect.TypeFor[T]().Kind() == reflect.String
-	src.node.Gate = &kahn.Gate{Check: func(v any) error {
+	src.text = reflect.TypeFor[T]().Kind() == reflect.String
+	src.more().gate = &kahn.Gate{Check: func(v any) error {
 		if _, is := v.(T); is {
 			return nil
 		}

@@ -3,8 +3,10 @@ package typed
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/seed-c794f7ef/kahn"
 )
@@ -12,7 +14,7 @@ import (
 // Pipeline is a graph of typed nodes whose result is a T. It holds no state of runs, so any number of runs may use it at once. [New]
 // makes pipelines.
 type Pipeline[T any] struct {
-	build  *building
+	build  building
 	graph  *kahn.Graph
 	plan   *kahn.Plan
 	result string
@@ -24,25 +26,25 @@ type Pipeline[T any] struct {
 // compiler cannot find, in one *kahn.GraphError. Each function that runs the pipeline returns this error, too. In this error errors.Is finds
 // [ErrElsewhere], [ErrBranch], kahn.ErrDuplicateNode, kahn.ErrType, kahn.ErrBadValue, and the errors of kahn.Graph.Compile.
 func New[T any](name string, f func(b *Block) Val[T]) *Pipeline[T] {
-	build := &building{name: name, types: kahn.Types{}}
+	p := &Pipeline[T]{build: building{name: name, types: kahn.Types{}}}
+	build := &p.build
 	top := newFlow(build, nil)
-	p := &Pipeline[T]{build: build, graph: top.graph}
+	p.graph = top.graph
 	if f == nil {
 		build.report("%w: the function that adds the nodes is nil", kahn.ErrBadValue)
 	} else {
-		result := f(top.top)
+		result := f(&top.top)
 		top.returns(result.src)
 		p.result, p.view = result.ID(), result.view
 	}
-	build.finish()
+	build.finished.Store(true)
 	p.types = build.types
 	top.lower()
-	if build.err() != nil {
-		return p
+	if build.err() == nil {
+		p.plan, build.compiled = top.graph.Compile()
 	}
-	plan, err := top.graph.Compile()
-	if p.plan = plan; err != nil {
-		build.compiled = err
+	if build.err() != nil {
+		top.duplicates()
 	}
 	return p
 }
@@ -52,10 +54,12 @@ type building struct {
 	name  string
 	types kahn.Types
 
-	mu       sync.Mutex // guards the fields below, since any goroutine may call functions after New has returned
+	seen map[reflect.Type]bool // the types that were registered, or refused
+
+	finished atomic.Bool
+	compiled error      // the error of Compile
+	mu       sync.Mutex // guards the problems, since any goroutine may call functions after New has returned
 	problems kahn.GraphError
-	compiled error // the error of Compile
-	finished bool
 }
 
 // maxProblems is how many problems an error lists.
@@ -72,22 +76,14 @@ func (x *building) report(format string, args ...any) {
 	x.problems.Problems = append(x.problems.Problems, fmt.Errorf(format, args...))
 }
 
-func (x *building) finish() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.finished = true
-}
-
 // The method `over` reports whether New has returned. If New has returned, the method also adds a problem for the late call, with the id of the node
 // or input that the call is about.
 func (x *building) over(id string) bool {
-	x.mu.Lock()
-	finished := x.finished
-	x.mu.Unlock()
-	if finished {
-		x.report("%q: %w: New has returned: only the function given to New may add or change nodes and inputs", id, kahn.ErrBadValue)
+	if !x.finished.Load() {
+		return false
 	}
-	return finished
+	x.report("%q: %w: New has returned: only the function given to New may add or change nodes and inputs", id, kahn.ErrBadValue)
+	return true
 }
 
 // err returns the problems, or nil.

@@ -29,9 +29,10 @@ func Sub[T any](b *Block, id string, f func(b *Block) Val[T]) Val[T] {
 
 func sub[T any](src *source, f func(*Block) Val[T]) Val[T] {
 	build := src.block.in.build
-	src.inner = newFlow(build, src)
-	result := f(src.inner.top)
-	src.inner.returns(result.src)
+	inner := newFlow(build, src)
+	src.more().inner = inner
+	result := f(&inner.top)
+	inner.returns(result.src)
 	return Val[T]{src: src, view: func(s *kahn.Step, id string, v any) (t T, err error) {
 		if v == nil && any(t) != nil { // T is not an interface type, so nil means that there is no result
 			return t, missing(fmt.Sprintf("the result of %q was skipped", id))
@@ -44,11 +45,11 @@ func sub[T any](src *source, f func(*Block) Val[T]) Val[T] {
 func (f *flow) returns(src *source) {
 	switch {
 	case src == nil:
-		f.build.report("%v: %w: its function returns the zero Val: return the value of a node", f.top, kahn.ErrBadValue)
+		f.build.report("%v: %w: its function returns the zero Val: return the value of a node", &f.top, kahn.ErrBadValue)
 	case src.block.in != f, src.input:
-		f.build.report("%v: %w: its function returns %q, which is not the value of a node that the function has added: return the value of such a node", f.top, ErrElsewhere, src.id)
-	case src.block != f.top:
-		f.build.report("%v: %w: it returns %q, which exists only in %v: join the values of the branches by Either", f.top, ErrBranch, src.id, src.block)
+		f.build.report("%v: %w: its function returns %q, which is not the value of a node that the function has added: return the value of such a node", &f.top, ErrElsewhere, src.id)
+	case src.block != &f.top:
+		f.build.report("%v: %w: it returns %q, which exists only in %v: join the values of the branches by Either", &f.top, ErrBranch, src.id, src.block)
 	default:
 		f.result = src
 	}
@@ -60,5 +61,5 @@ func (x *building) elsewhere(node, of *source) {
 		x.report("node %q takes %q, %w: it belongs to the pipeline %q", node.id, of.id, ErrElsewhere, of.block.in.build.name)
 		return
 	}
-	x.report("node %q takes %q, %w: it is made inside %v: let the function of that pipeline return it", node.id, of.id, ErrElsewhere, of.block.in.top)
+	x.report("node %q takes %q, %w: it is made inside %v: let the function of that pipeline return it", node.id, of.id, ErrElsewhere, &of.block.in.top)
 }

@@ -77,7 +77,7 @@ func Try[T any](b *Block, id string, v Val[T]) Val[Tried[T]] {
 			build.report("node %q: %w: Try takes %q in %v, but %q is made in %v: call Try in the block that makes the value, so that the failure is handled whichever branch is taken",
 				id, ErrBranch, of.id, b, of.id, of.block)
 		default:
-			src.tries = of
+			src.more().tries = of
 		}
 	}
 	return add(src, func(s *kahn.Step) (t Tried[T], err error) {

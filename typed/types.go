@@ -14,6 +14,13 @@ func register[T any](build *building) {
 // registerType registers a type under its name. For a list, or a map with string keys, it registers the type of the elements, since kahn.Types then
 // knows the list or map, too.
 func (x *building) registerType(t reflect.Type) {
+	if t.PkgPath() == "" && t.Name() != "" || x.seen[t] {
+		return // kahn knows Go's predeclared types
+	}
+	if x.seen == nil {
+		x.seen = map[reflect.Type]bool{}
+	}
+	x.seen[t] = true
 	for t.Name() == "" && (t.Kind() == reflect.Slice || t.Kind() == reflect.Map && t.Key() == reflect.TypeFor[string]()) {
 		t = t.Elem()
 	}

@@ -41,16 +41,15 @@ func (v Val[T]) Compensate(u Undo[T]) Val[T] {
 		bad("Compensate was called with the zero Undo")
 	case u.missing:
 		bad("the function of its Compensate is nil")
-	case src.undone:
+	case src.compensate != nil:
 		bad("Compensate was called before")
 	case src.over && !u.each:
 		bad("the items of an Each are undone one by one: give Compensate an UndoEach")
 	case !src.over && u.each:
 		bad("UndoEach is for the results of an Each or EachSub, and this node is neither")
 	default:
-		src.undone = true
 		undo := u.bind(src, v.view)
-		src.node.Compensate = func(_ context.Context, s *kahn.Step) error {
+		src.more().compensate = func(_ context.Context, s *kahn.Step) error {
 			output, _ := s.Compensated()
 			return undo(s, output)
 		}
@@ -96,7 +95,7 @@ func given[T any](src *source, v Val[T], number int) in[T] {
 	if of.item && of.from != nil { // the item is also the value of the node of.from, see the method `kept`
 		of = of.from
 	}
-	if slices.Contains(src.takes, of) || slices.Contains(src.imported(), of) {
+	if slices.Contains(src.takes, of) || slices.ContainsFunc(src.imports, func(in *source) bool { return in.from == of }) {
 		return in[T]{name: of.id, root: of.input, view: v.view}
 	}
 	build.report("node %q: %w: its Compensate takes %q, which the node itself does not take, so the value may not exist when the node is undone", src.id, kahn.ErrBadValue, v.src.id)
