@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/internal/prepared"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -76,15 +76,19 @@ func (t Types) apply(c *config) error {
 
 // check returns an error if an entry of t has the name of a built-in type, the name "error", or a nil value.
 func (t Types) check() error {
-	for _, name := range slices.Sorted(maps.Keys(t)) {
-		switch {
-		case leaves[name] != nil, name == "error":
-			return fmt.Errorf("%w: Types: the name %q is reserved for a built-in type", ErrBadOption, name)
-		case t[name] == nil:
-			return fmt.Errorf("%w: Types: the value for %q is nil: give a value of the type", ErrBadOption, name)
+	bad, found := "", false // the first wrong entry in alphabetical order
+	for name, value := range t {
+		if (leaves[name] != nil || name == "error" || value == nil) && (!found || name < bad) {
+			bad, found = name, true
 		}
 	}
-	return nil
+	switch {
+	case !found:
+		return nil
+	case leaves[bad] != nil, bad == "error":
+		return fmt.Errorf("%w: Types: the name %q is reserved for a built-in type", ErrBadOption, bad)
+	}
+	return fmt.Errorf("%w: Types: the value for %q is nil: give a value of the type", ErrBadOption, bad)
 }
 
 // maxValueDepth is the greatest depth of nesting at which a value is still encoded or decoded. A value that is nested more deeply probably contains
@@ -117,7 +121,8 @@ const (
 	typeKey    = "$type"
 )
 
-// The type `types` is the codec that implements Types. The codec of a run has an index of the types; the codec for a single call has none.
+// The type `types` is the codec that implements Types. The codec of a run has an index of the types; the codec for a single call has none. The codec
+// of a typed pipeline gets its types from the index.
 type types struct {
 	of    Types
 	index *typeIndex
@@ -126,12 +131,13 @@ type types struct {
 // typeIndex contains the name of each registered type: the first in alphabetical order if the type has several names. The first lookup fills the
 // map.
 type typeIndex struct {
+	from  prepared.Source // for a typed pipeline; otherwise nil
 	once  sync.Once
 	names map[reflect.Type]string
 }
 
 // The method `indexed` returns the codec for a run.
-func (t Types) indexed() types { return types{t, new(typeIndex)} }
+func (t Types) indexed() types { return types{of: t, index: new(typeIndex)} }
 
 func (x *typeIndex) of(t Types) map[reflect.Type]string {
 	x.once.Do(func() {
@@ -146,10 +152,18 @@ func (x *typeIndex) of(t Types) map[reflect.Type]string {
 	return x.names
 }
 
+// all returns the registered types.
+func (t types) all() Types {
+	if t.index != nil && t.index.from != nil {
+		return t.index.from.Types()
+	}
+	return t.of
+}
+
 // The method `registered` returns the name of a registered type: the first in alphabetical order if the type has several names.
 func (t types) registered(typ reflect.Type) (found string, ok bool) {
 	if t.index != nil {
-		found, ok = t.index.of(t.of)[typ]
+		found, ok = t.index.of(t.all())[typ]
 		return found, ok
 	}
 	for name, zero := range t.of {
@@ -184,7 +198,7 @@ func (t types) typeOf(name string) (reflect.Type, bool) {
 	if typ, ok := leaves[name]; ok {
 		return typ, true
 	}
-	if zero, ok := t.of[name]; ok && zero != nil {
+	if zero, ok := t.all()[name]; ok && zero != nil {
 		return reflect.TypeOf(zero), true
 	}
 	if elem, ok := strings.CutPrefix(name, listPrefix); ok && len(name) <= foreign.MaxText {

@@ -452,7 +452,7 @@ func reserve[T any](s []T, n int) []T {
 }
 
 // Add appends nodes and their edges: for each node, first the edges of its After, then the edges of its In. Add validates nothing: Compile does.
-// Add keeps the slices and maps of a node and does not copy them: do not change them afterwards.
+// Add copies the edges, but keeps the other slices and maps of a node: do not change them afterwards.
 func (g *Graph) Add(nodes ...Node) *Graph {
 	g.changed()
 	edges, with := 0, 0

@@ -554,10 +554,16 @@ func merge(of source, ref machine.Ref, substituted bool, group *param, protect f
 
 // The function `typed` returns v as a T. The function `missing` returns the error that explains a missing value.
 func typed[T any](v any, ok bool, what, name string, missing func() error) (T, error) {
-	t, is := v.(T)
-	switch {
-	case is && ok:
+	if t, is := v.(T); is && ok {
 		return t, nil
+	}
+	return typedOther[T](v, ok, what, name, missing)
+}
+
+// typedOther does the work of the function `typed` for a value that is missing or is not a T. It is a function of its own because its variable of the
+// type T escapes, so that each call allocates.
+func typedOther[T any](v any, ok bool, what, name string, missing func() error) (t T, err error) {
+	switch {
 	case !ok:
 		return t, fmt.Errorf("%s %s: %w", what, quoteID(name), missing())
 	case v == nil:

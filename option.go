@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/internal/prepared"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -121,13 +123,49 @@ var byDefault = [2]config{
 	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, leaseTime: defaultLeaseTime, maxCrashes: defaultMaxCrashes, retain: keepAll},
 }
 
+// preparedTypes is an option like [Types] for all runs of a typed pipeline. All runs that have no other option share the configs in the field "alone",
+// as runs without options share byDefault. The first such run makes the config.
+type preparedTypes struct {
+	index typeIndex
+	alone [2]atomic.Pointer[config]
+}
+
+func init() {
+	prepared.Types = func(from prepared.Source) any { return &preparedTypes{index: typeIndex{from: from}} }
+}
+
+func (p *preparedTypes) apply(c *config) error {
+	if c.codec == nil {
+		c.codec = types{index: &p.index}
+	}
+	return nil
+}
+
+// config returns the config at the index of byDefault, with the option applied.
+func (p *preparedTypes) config(index int) (*config, error) {
+	c := p.alone[index].Load()
+	if c == nil {
+		own := byDefault[index]
+		if err := p.apply(&own); err != nil {
+			return nil, err
+		}
+		c = &own
+		p.alone[index].Store(c)
+	}
+	return c, nil
+}
+
 // configure makes the config of a run. If `readable` is false, the run keeps no events for readers.
 func configure(opts []Option, readable bool) (*config, error) {
+	index := 0
+	if readable {
+		index = 1
+	}
 	if len(opts) == 0 {
-		if readable {
-			return &byDefault[1], nil
-		}
-		return &byDefault[0], nil
+		return &byDefault[index], nil
+	}
+	if p, is := opts[0].(*preparedTypes); is && len(opts) == 1 {
+		return p.config(index)
 	}
 	c := byDefault[1]
 	if err := c.apply(opts); err != nil {

@@ -141,6 +141,15 @@ func (e *entry) against(other *entry, f func(a, b float64) float64) float64 {
 	return median(values)
 }
 
+// overByCPU is like the method `over`, but divides the processor times of the whole process, which other load on the machine hardly changes.
+func (e *entry) overByCPU(other *entry) float64 {
+	var values []float64
+	for i := range e.readings {
+		values = append(values, e.readings[i].cpu/other.readings[i].cpu)
+	}
+	return median(values)
+}
+
 // table holds the cells of a table. The method `print` writes them as Markdown.
 type table struct {
 	header []string

@@ -161,14 +161,14 @@ func typedTable(out io.Writer, rounds int, target time.Duration) error {
 		{"made, compiled and run once", contestant.once},
 		{"a run, the graph made before", func(c contestant) contestant { return c }},
 	} {
-		t := table{header: []string{"nodes", "by hand, ns", "typed, ns", "typed / by hand", "by hand, objects", "typed, objects", "by hand, B", "typed, B"}}
+		t := table{header: []string{"nodes", "by hand, ns", "typed, ns", "typed / by hand", "by CPU", "by hand, objects", "typed, objects", "by hand, B", "typed, B"}}
 		for _, n := range sizes {
 			e, err := contestOn(sized(n), rounds, target, part.of(hand), part.of(typed))
 			if err != nil {
 				return err
 			}
 			all := func(v float64) string { return short(v * float64(n)) }
-			t.add(thousands(n), all(e[0].ns()), all(e[1].ns()), times(e[1].over(e[0])), all(e[0].allocs()), all(e[1].allocs()), all(e[0].bytes()), all(e[1].bytes()))
+			t.add(thousands(n), all(e[0].ns()), all(e[1].ns()), times(e[1].over(e[0])), times(e[1].overByCPU(e[0])), all(e[0].allocs()), all(e[1].allocs()), all(e[0].bytes()), all(e[1].bytes()))
 		}
 		fmt.Fprintf(out, "### typed pipelines and the same graphs by hand, %s, under a context that may end; medians\n\n", part.title)
 		t.print(out)

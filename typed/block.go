@@ -81,7 +81,7 @@ type source struct {
 	block *Block
 	id    string
 	do    kahn.StepFunc
-	takes []*source  // the values that the node takes; a value from a surrounding graph appears as the input that delivers it
+	takes []*source  // the values that the node takes, a value from a surrounding graph appears as the input that delivers it
 	few   [3]*source // memory for takes
 	next  *source    // the graph's next node, in declaration order
 	after *source    // the last node that was found to follow this one
@@ -144,7 +144,6 @@ type flow struct {
 	last   *source
 	space  []source // memory for the next sources
 	count  int      // the number of sources
-	edges  int      // the number of values that the nodes take, and of nodes in Options.After
 	inputs map[string]*source
 	taken  map[*source]*source // the inputs that deliver values of surrounding graphs, by the source of the value
 	chosen []*source           // the nodes that If or Switch made choices
@@ -164,7 +163,7 @@ func newFlow(build *building, owner *source) *flow {
 // The method source makes a source. Sources are allocated together, so that a graph takes few objects.
 func (f *flow) source(b *Block, id string) *source {
 	if len(f.space) == 0 {
-		f.space = make([]source, min(max(f.count, 2), 64))
+		f.space = make([]source, min(max(f.count, 2), 68)) // 68 sources fill 8 KiB
 	}
 	src := &f.space[0]
 	f.space = f.space[1:]
@@ -321,7 +320,6 @@ func (src *source) take(of *source, number int) *source {
 		return nil
 	}
 	src.takes = append(src.takes, in)
-	src.block.in.edges++
 	return in
 }
 

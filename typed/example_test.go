@@ -265,6 +265,6 @@ func ExampleNew() {
 	fmt.Println(err)
 	// Output:
 	// invalid graph "slips"
-	// 	duplicate node: "x" occurs twice in the pipeline "slips": nodes and root inputs have different names
 	// 	node "y": values and branches do not match: it takes "x", which exists only in the branch "true" of "ok?", but "y" is in the pipeline "slips": add "y" to that branch, or join the values of the branches by Either
+	// 	duplicate node: "x" occurs twice in the pipeline "slips": nodes and root inputs have different names
 }

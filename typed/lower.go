@@ -9,19 +9,26 @@ import (
 
 // The method lower adds the nodes to the graph, and reports their problems.
 func (f *flow) lower() {
-	room := make([]string, 0, f.edges) // memory for the lists After of the nodes
+	var batch [4]kahn.Node // added together, since Add then makes fewer objects
+	var room []string      // memory for the lists After of the batch, which Add copies
+	count := 0
 	for src := f.first; src != nil; src = src.next {
 		if f.inputs[src.id] != nil && !f.hasItem(src) {
 			f.twice(src.id)
 		}
 		src.check()
-		n := kahn.Node{ID: src.id, Do: src.do}
-		if src.extras != &noExtras {
-			src.set(&n)
+		if count == len(batch) {
+			f.graph.Add(batch[:]...)
+			count, room = 0, room[:0]
 		}
-		room = src.connect(&n, room)
-		f.graph.Add(n)
+		n := &batch[count]
+		*n = kahn.Node{ID: src.id, Do: src.do}
+		if count++; src.extras != &noExtras {
+			src.set(n)
+		}
+		room = src.connect(n, room)
 	}
+	f.graph.Add(batch[:count]...)
 	for _, src := range f.chosen {
 		src.checkCases()
 	}
@@ -57,8 +64,9 @@ func (f *flow) end() kahn.Node {
 // Try in a branch also checks whether the branch was taken. Otherwise, if a failure elsewhere stopped the tried node, the Try would run although
 // its branch was not taken.
 //
-// The list After of the node begins at the end of the slice "room". The method returns the unused part of room.
+// The method appends the list After of the node to the slice "room", and returns the slice.
 func (src *source) connect(n *kahn.Node, room []string) []string {
+	start := len(room)
 	if !src.over {
 		for _, of := range src.takes {
 			if of.after == src && src.either {
@@ -70,7 +78,7 @@ func (src *source) connect(n *kahn.Node, room []string) []string {
 	for _, of := range src.follows {
 		room = src.behind(of, room)
 	}
-	n.After, room = room[:len(room):len(room)], room[len(room):]
+	n.After = room[start:]
 	if src.over {
 		for _, list := range src.takes {
 			src.param(n, list, list.id)

@@ -135,7 +135,6 @@ func (src *source) follow(h Handle, number int) {
 		build.report("node %q follows %q, %w: a node can follow only nodes of its own pipeline, such as the node of a sub-pipeline", src.id, of.id, ErrElsewhere)
 	default:
 		src.more().follows = append(src.follows, of)
-		src.block.in.edges++
 	}
 }
 

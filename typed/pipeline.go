@@ -3,12 +3,13 @@ package typed
 import (
 	"context"
 	"fmt"
-	"reflect"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/prepared"
 )
 
 // Pipeline is a graph of typed nodes whose result is a T. It holds no state of runs, so any number of runs may use it at once. [New]
@@ -19,14 +20,14 @@ type Pipeline[T any] struct {
 	plan   *kahn.Plan
 	result string
 	view   view[T]
-	types  kahn.Option
+	opts   [1]kahn.Option // the option that Encoding returns
 }
 
 // New makes a pipeline: f adds its nodes to the block, and returns the value that is the result. [Pipeline.Plan] reports all mistakes that the
 // compiler cannot find, in one *kahn.GraphError. Each function that runs the pipeline returns this error, too. In this error errors.Is finds
 // [ErrElsewhere], [ErrBranch], kahn.ErrDuplicateNode, kahn.ErrType, kahn.ErrBadValue, and the errors of kahn.Graph.Compile.
 func New[T any](name string, f func(b *Block) Val[T]) *Pipeline[T] {
-	p := &Pipeline[T]{build: building{name: name, types: kahn.Types{}}}
+	p := &Pipeline[T]{build: building{name: name}}
 	build := &p.build
 	top := newFlow(build, nil)
 	p.graph = top.graph
@@ -38,7 +39,8 @@ func New[T any](name string, f func(b *Block) Val[T]) *Pipeline[T] {
 		p.result, p.view = result.ID(), result.view
 	}
 	build.finished.Store(true)
-	p.types = build.types
+	p.opts[0] = prepared.Types(&build.types).(kahn.Option)
+	build.types.check(build)
 	top.lower()
 	if build.err() == nil {
 		p.plan, build.compiled = top.graph.Compile()
@@ -52,9 +54,7 @@ func New[T any](name string, f func(b *Block) Val[T]) *Pipeline[T] {
 // building is the state of New.
 type building struct {
 	name  string
-	types kahn.Types
-
-	seen map[reflect.Type]bool // the types that were registered, or refused
+	types typeList
 
 	finished atomic.Bool
 	compiled error      // the error of Compile
@@ -117,20 +117,16 @@ func (p *Pipeline[T]) Graph() (*kahn.Graph, error) {
 // registered by their full names, such as "example.com/shop.Order": if a type is moved or renamed, runs that were stored earlier cannot find the
 // type. Interface types are not registered.
 func (p *Pipeline[T]) Types() kahn.Types {
-	types := kahn.Types{}
-	for name, zero := range p.build.types {
-		types[name] = zero
-	}
-	return types
+	return maps.Clone(p.build.types.Types())
 }
 
 // Encoding returns the option that makes the pipeline's types known to snapshots and stores. [Run], [Pipeline.Execute] and [Pipeline.Start]
 // apply it.
-func (p *Pipeline[T]) Encoding() kahn.Option { return p.types }
+func (p *Pipeline[T]) Encoding() kahn.Option { return p.opts[0] }
 
 // The method options puts the encoding before the options of a run.
 func (p *Pipeline[T]) options(opts []kahn.Option) []kahn.Option {
-	return append([]kahn.Option{p.Encoding()}, opts...)
+	return append(p.opts[:], opts...)
 }
 
 // Execute runs the pipeline as [kahn.Plan.Execute] does. [Pipeline.Output] returns the result.

@@ -99,6 +99,45 @@ func TestDurable(t *testing.T) {
 	requirePaid(t, out)
 }
 
+// A run without options knows the types of its pipeline, whether Execute or Start has begun it. Runs of other pipelines do not know these types.
+func TestTypesWithoutOptions(t *testing.T) {
+	t.Parallel()
+	type parcel struct{ Weight int }
+	waiting := func() *typed.Pipeline[bool] {
+		return typed.New("waiting", func(b *typed.Block) typed.Val[bool] {
+			return typed.Gate[bool](b, "ok?", typed.Do0(b, "parcel", ret(parcel{7})))
+		})
+	}
+	p, ctx := waiting(), t.Context()
+	executed, err := p.Execute(ctx)
+	require.NoError(t, err)
+	run, err := p.Start(ctx)
+	require.NoError(t, err)
+	_, err = run.WaitFor(ctx, "parcel")
+	require.NoError(t, err)
+	run.Leave()
+	started, err := run.Wait()
+	require.NoError(t, err)
+	for _, res := range []*kahn.Result{executed, started} {
+		file, err := json.Marshal(res.Snapshot())
+		require.NoError(t, err)
+		require.Contains(t, string(file), `typed_test.parcel"`)
+		var snap kahn.Snapshot
+		require.NoError(t, json.Unmarshal(file, &snap))
+		ok, err := typed.Run(ctx, waiting(), kahn.Resume(&snap), kahn.EarlySignals(map[string]any{"ok?": true}))
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	other := typed.New("other", func(b *typed.Block) typed.Val[bool] {
+		typed.Do0(b, "parcel", ret[any](parcel{7}))
+		return typed.Gate[bool](b, "ok?")
+	})
+	res, err := other.Execute(ctx)
+	require.NoError(t, err)
+	_, err = json.Marshal(res.Snapshot())
+	require.ErrorIs(t, err, kahn.ErrNotEncodable)
+}
+
 // A snapshot of a pipeline is written to a file. A pipeline that is built again continues from the file.
 func TestSnapshotAsFile(t *testing.T) {
 	t.Parallel()

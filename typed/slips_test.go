@@ -38,6 +38,25 @@ func TestSlips(t *testing.T) {
 		"input and node": {func(b *typed.Block) typed.Val[int] {
 			return typed.Do1(b, "x", same[int], typed.Root[int](b, "x"))
 		}, kahn.ErrDuplicateNode, `"x" occurs twice`},
+		"duplicate in a sub-pipeline": {func(b *typed.Block) typed.Val[int] {
+			return typed.Sub(b, "S", func(b *typed.Block) typed.Val[int] {
+				typed.Do0(b, "x", ret(1))
+				return typed.Do0(b, "x", ret(2))
+			})
+		}, kahn.ErrDuplicateNode, `"x" occurs twice in the sub-pipeline "S"`},
+		"input and node in a sub-pipeline": {func(b *typed.Block) typed.Val[int] {
+			r := typed.Root[int](b, "r")
+			return typed.Sub(b, "S", func(b *typed.Block) typed.Val[int] { return typed.Do1(b, "r", same[int], r) })
+		}, kahn.ErrDuplicateNode, `"r" occurs twice in the sub-pipeline "S"`},
+		"item and node": {func(b *typed.Block) typed.Val[int] {
+			typed.EachSub(b, "S", typed.Do0(b, "l", ret([]int{1})), func(b *typed.Block, item typed.Val[int]) typed.Val[int] {
+				return typed.Do1(b, "item", same[int], item)
+			})
+			return typed.Do0(b, "y", ret(1))
+		}, kahn.ErrDuplicateNode, `"item" occurs twice in the sub-pipeline "S"`},
+		"empty name": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do1(b, "x", same[int], typed.Root[int](b, ""))
+		}, kahn.ErrBadValue, `an input of the pipeline "p" has an empty name`},
 		"empty id":     {func(b *typed.Block) typed.Val[int] { return typed.Do0(b, "", ret(1)) }, kahn.ErrBadValue, "empty id"},
 		"nil function": {func(b *typed.Block) typed.Val[int] { return typed.Do0[int](b, "x", nil) }, kahn.ErrBadValue, `node "x": bad value: its function is nil`},
 		"nil sub":      {func(b *typed.Block) typed.Val[int] { return typed.Sub[int](b, "x", nil) }, kahn.ErrBadValue, `node "x": bad value: its function is nil`},
@@ -352,6 +371,77 @@ func TestTypesOfOneName(t *testing.T) {
 	}).Plan()
 	require.ErrorIs(t, err, kahn.ErrType)
 	require.ErrorContains(t, err, `typed_test.local"`)
+	_, err = typed.New("many", func(b *typed.Block) typed.Val[int] {
+		type local struct{ Z float64 }
+		manyTypes(b)
+		typed.Do0(b, "other", ret(&local{}))
+		typed.Do0(b, "another", ret(local{}))
+		return inLocalType(b)
+	}).Plan()
+	require.ErrorIs(t, err, kahn.ErrType)
+	require.ErrorContains(t, err, `typed_test.local"`)
+}
+
+type of[T any] struct{ X T }
+
+// manyTypes adds nodes of twelve types, each twice, and of types that kahn knows.
+func manyTypes(b *typed.Block) (last typed.Val[of[[]uint]]) {
+	for _, round := range []string{"", " again"} {
+		typed.Do0(b, "1"+round, ret(of[int]{}))
+		typed.Do0(b, "2"+round, ret([]of[int8]{}))
+		typed.Do0(b, "3"+round, ret(map[string][]of[int16]{}))
+		typed.Do0(b, "4"+round, ret(of[int32]{}))
+		typed.Do0(b, "5"+round, ret(of[int64]{}))
+		typed.Do0(b, "6"+round, ret(of[uint]{}))
+		typed.Do0(b, "7"+round, ret(of[uint8]{}))
+		typed.Do0(b, "8"+round, ret(of[uint16]{}))
+		typed.Do0(b, "9"+round, ret(&of[uint32]{}))
+		typed.Do0(b, "10"+round, ret(of[uint64]{}))
+		typed.Do0(b, "11"+round, ret(map[int]string{}))
+		last = typed.Do0(b, "12"+round, ret(of[[]uint]{}))
+		typed.Do0(b, "known"+round, ret(1))
+		typed.Do0(b, "any"+round, ret[any](of[string]{}))
+		typed.Do0(b, "list"+round, ret([]string{}))
+	}
+	return last
+}
+
+// A pipeline registers each type of its values, however many there are. It registers neither the types that kahn knows nor interface types.
+func TestManyTypes(t *testing.T) {
+	t.Parallel()
+	p := typed.New("many", manyTypes)
+	_, err := typed.Run(context.Background(), p)
+	require.NoError(t, err)
+	got := map[reflect.Type]bool{}
+	for name, zero := range p.Types() {
+		typ := reflect.TypeOf(zero)
+		require.True(t, reflect.ValueOf(zero).IsZero(), name)
+		if typ.Name() != "" {
+			require.Equal(t, typ.PkgPath()+"."+typ.Name(), name)
+		}
+		got[typ] = true
+	}
+	require.Equal(t, map[reflect.Type]bool{
+		reflect.TypeFor[of[int]](): true, reflect.TypeFor[of[int8]](): true, reflect.TypeFor[of[int16]](): true, reflect.TypeFor[of[int32]](): true,
+		reflect.TypeFor[of[int64]](): true, reflect.TypeFor[of[uint]](): true, reflect.TypeFor[of[uint8]](): true, reflect.TypeFor[of[uint16]](): true,
+		reflect.TypeFor[*of[uint32]](): true, reflect.TypeFor[of[uint64]](): true, reflect.TypeFor[map[int]string](): true, reflect.TypeFor[of[[]uint]](): true,
+	}, got)
+}
+
+// A node has one edge from each node that it takes or follows, however often it names this node.
+func TestOneEdge(t *testing.T) {
+	t.Parallel()
+	p := typed.New("p", func(b *typed.Block) typed.Val[int] {
+		x, y := typed.Do0(b, "x", ret(1)), typed.Do0(b, "y", ret(2))
+		sum := func(_ context.Context, a, b int) (int, error) { return a + b, nil }
+		return typed.Do2(b, "z", sum, x, x).With(typed.Options{After: []typed.Handle{y, x, y}})
+	})
+	g, err := p.Graph()
+	require.NoError(t, err)
+	require.Equal(t, []kahn.Edge{{From: "x", To: "z"}, {From: "y", To: "z"}}, g.Edges())
+	z, err := typed.Run(context.Background(), p)
+	require.NoError(t, err)
+	require.Equal(t, 2, z)
 }
 
 // Each field of a kahn.Node is one of three: an option with the same name and type, set by the pipeline, or not applicable to pipelines.
