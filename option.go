@@ -134,25 +134,24 @@ func init() {
 	prepared.Types = func(from prepared.Source) any { return &preparedTypes{index: typeIndex{from: from}} }
 }
 
-func (p *preparedTypes) apply(c *config) error {
+func (p *preparedTypes) apply(c *config) error { //nolint:unparam // an Option returns an error
 	if c.codec == nil {
-		c.codec = types{index: &p.index}
+		c.codec = p.codec()
 	}
 	return nil
 }
 
+func (p *preparedTypes) codec() Codec { return types{index: &p.index} }
+
 // config returns the config at the index of byDefault, with the option applied.
-func (p *preparedTypes) config(index int) (*config, error) {
+func (p *preparedTypes) config(index int) *config {
 	c := p.alone[index].Load()
 	if c == nil {
 		own := byDefault[index]
-		if err := p.apply(&own); err != nil {
-			return nil, err
-		}
-		c = &own
+		own.codec, c = p.codec(), &own
 		p.alone[index].Store(c)
 	}
-	return c, nil
+	return c
 }
 
 // configure makes the config of a run. If `readable` is false, the run keeps no events for readers.
@@ -165,7 +164,7 @@ func configure(opts []Option, readable bool) (*config, error) {
 		return &byDefault[index], nil
 	}
 	if p, is := opts[0].(*preparedTypes); is && len(opts) == 1 {
-		return p.config(index)
+		return p.config(index), nil
 	}
 	c := byDefault[1]
 	if err := c.apply(opts); err != nil {

@@ -434,7 +434,8 @@ func (src *source) branch(label string) *Block {
 	i := slices.IndexFunc(src.cases, func(b *Block) bool { return b.label == label })
 	if i < 0 {
 		i = len(src.cases)
-		src.more().cases = append(src.cases, &Block{in: src.block.in, parent: src.block, router: src, label: label})
+		more := src.more()
+		more.cases = append(more.cases, &Block{in: src.block.in, parent: src.block, router: src, label: label})
 	}
 	return src.cases[i]
 }

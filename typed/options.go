@@ -134,7 +134,8 @@ func (src *source) follow(h Handle, number int) {
 	case of.block.in != src.block.in:
 		build.report("node %q follows %q, %w: a node can follow only nodes of its own pipeline, such as the node of a sub-pipeline", src.id, of.id, ErrElsewhere)
 	default:
-		src.more().follows = append(src.follows, of)
+		more := src.more()
+		more.follows = append(more.follows, of)
 	}
 }
 
