@@ -28,7 +28,7 @@ func (x *compensation) policy() Retry {
 // nested in this composite undo their nodes when the composite's turn comes.
 type undoing struct {
 	nodes  map[machine.Ref]*undo
-	status RunStatus       // the status (not RunCompleted) because of which the run undoes its nodes; RunPending if it undoes them for another reason
+	status RunStatus       // the status (not RunCompleted) because of which the run first began to undo its nodes; RunPending if it undoes them for another reason
 	whole  bool            // whether the nested run keeps its verdict although its nodes are undone, see insideState.Whole
 	again  bool            // whether the run performs only the compensations that a repair has begun again, see Run.repeatsNode
 	open   bool            // whether the restored nested run had failed because of a compensation: if a repeated one fails, the run fails again
@@ -229,7 +229,7 @@ func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, 
 	x := r.undoes()
 	x.by, x.then = by, then
 	if by == r {
-		if x.status != status {
+		if x.status == RunPending {
 			x.status = status
 			r.outdate()
 		}
