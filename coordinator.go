@@ -62,6 +62,7 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 	}
 	c := &Coordinator{run: r, h: h}
 	defer c.enter()()
+	h.reverseAgain(r)
 	h.settle(r)
 	if h.keepsFlight { // the clock of the restored run still shows the time of the snapshot
 		h.advance(r, now)

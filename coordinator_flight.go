@@ -113,6 +113,7 @@ type nodeFlight struct {
 	Lasts    time.Duration     `json:"lasts,omitempty"`
 	Ready    int64             `json:"ready,omitempty"` // Ready and Behind are as in extra
 	Behind   bool              `json:"behind,omitempty"`
+	Undoes   bool              `json:"undoes,omitempty"` // for a composite: whether its attempt has failed, and the nodes inside are being undone
 	Labels   map[string]string `json:"labels,omitempty"`
 	Using    Usage             `json:"using,omitempty"`
 }
@@ -334,6 +335,8 @@ func (f *flightTaker) node(to *runFlight, r *Run, ref machine.Ref) {
 	if x != nil {
 		if x.comp == nil {
 			n.TimedOut, n.Lasts = x.timedOut, x.timeout
+		} else if failed := x.comp.failed; failed != nil && !failed.undone {
+			n.Undoes = true
 		}
 		if n.Behind = x.behind; !w.Status().Terminal() {
 			n.Ready = x.ready

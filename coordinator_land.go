@@ -416,6 +416,9 @@ func (h *held) land(f *runFlight, now int64) {
 				x.timedOut, x.timeout = n.TimedOut, n.Lasts
 			}
 		}
+		if n.Undoes {
+			r.manual.reversals = append(r.manual.reversals, place{r, ref})
+		}
 		if n.Number > 0 && r.st.Word(ref).Status() == Running && r.current(ref) == nil {
 			r.landAttempt(ref, n, now)
 		}
@@ -423,6 +426,24 @@ func (h *held) land(f *runFlight, now int64) {
 	for i := range f.Undos {
 		if ref, ok := r.plan.Ref(f.Undos[i].ID); ok {
 			r.st.KeepUndoSlots(ref)
+		}
+	}
+}
+
+// reverseAgain concludes again the composites whose attempts had failed before the snapshot, so that they continue to undo the nodes inside them. The
+// run may halt (see single.halts): then these composites would be concluded too late, and the attempts in flight to undo the nodes would be unknown.
+func (h *manual) reverseAgain(root *Run) {
+	list := h.reversals
+	h.reversals = nil
+	for _, at := range list {
+		root.st.Lock()
+		task, ok := at.run.st.TakeEnded(at.ref)
+		if ok {
+			at.run.enlist()
+		}
+		root.st.Unlock()
+		if w := (&worker{run: at.run, now: at.run.now(), task: task}); ok {
+			h.work(w, w.perform)
 		}
 	}
 }

@@ -33,6 +33,7 @@ type manual struct {
 
 	keepsFlight bool                  // whether the run continues the attempts in flight of a snapshot
 	landing     *landing              // set while the run is being restored with its attempts in flight; otherwise nil
+	reversals   []place               // the composites with nodeFlight.Undoes that reverseAgain has not concluded yet
 	unlanded    map[string]*runFlight // by Run.flightKey: the runs whose attempts to undo nodes are not restored yet
 }
 

@@ -48,6 +48,15 @@ func (s *Locked) Next() (Task, bool) {
 	return s.NextGate()
 }
 
+// TakeEnded hands out the conclusion of a composite whose nested run has ended, before all other tasks. It returns false if there is nothing to conclude.
+func (s *Locked) TakeEnded(r Ref) (Task, bool) {
+	w := s.words[r]
+	if statusOf(w) != Running || s.inline == nil || !s.inline.Remove(int(r)) {
+		return Task{}, false
+	}
+	return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}, Check: true, Returned: true}, true
+}
+
 // heldInline reports whether a check or an inline node must not begin now. Like steps, mocks of gates and composites must not begin while the run is
 // being left (see Leave). While a reversal holds new nodes back (see Reverse), no check and no new inline node may begin.
 func (s *Locked) heldInline(r Ref, w uint64) bool {

@@ -1,0 +1,169 @@
+package conformance_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// undoable returns the node x, and the node y after it, for a composite whose attempt fails when y fails. Then x is undone.
+func undoable() *kahn.Graph {
+	x := kahn.Node{ID: "x", Compensate: succeedsUndo, CompensateRetry: kahn.Retry{MaxAttempts: 3, InitialDelay: 2 * time.Second, Jitter: kahn.JitterNone}}
+	return graph(x, after("y", "x"))
+}
+
+func succeedsUndo(context.Context, *kahn.Step) error { return nil }
+
+// With one slot, nothing begins while the attempt of w is being stopped. A node inside a composite is undone meanwhile, and a cut loses neither its
+// attempt nor its backoff.
+func TestCutWhileANodeInsideIsUndone(t *testing.T) {
+	items, twice := map[string]any{"items": numbers(2)}, &kahn.Loop{While: whileLess(2), MaxIterations: 2}
+	loop := []string{"L#1/x", "L#1/y", "L#2/x", "L#2/y fails", "L#2/x"}
+	inside := func(path string) (list []string) {
+		for _, of := range loop {
+			list = append(list, path+of)
+		}
+		return list
+	}
+	inner := graph(kahn.Node{ID: "L", Sub: undoable(), Loop: twice})
+	steps := kahn.Node{ID: "M", Map: &kahn.Map{Over: "items"}, Params: items}
+	steps.Compensate, steps.CompensateRetry = succeedsUndo, kahn.Retry{InitialDelay: 2 * time.Second, Jitter: kahn.JitterNone}
+	for _, row := range []struct {
+		name    string
+		of      kahn.Node
+		replies []string // the replies until the node `undoes` is being undone
+		undoes  string
+	}{
+		{"sub-graph", subgraph("S", undoable()), []string{"S/x", "S/y fails"}, "S/x"},
+		{"refused output", kahn.Node{ID: "S", Sub: undoable(), OutputSchema: wants(2)}, []string{"S/x", "S/y"}, "S/x"},
+		{"item", steps, []string{"M[0]", "M[1] fails", "M[1]"}, "M[0]"},
+		{"inside an item", kahn.Node{ID: "M", Map: &kahn.Map{Over: "items"}, Params: items, Sub: undoable()}, []string{"M[0]/x", "M[1]/x", "M[0]/y", "M[1]/y fails", "M[1]/x"}, "M[0]/x"},
+		{"iteration", kahn.Node{ID: "L", Sub: undoable(), Loop: twice}, loop, "L#1/x"},
+		{"two deep", subgraph("S", inner), inside("S/"), "S/L#1/x"},
+		{"expanded node", kahn.Node{ID: "E"}, append([]string{"E"}, inside("E/")...), "E/L#1/x"},
+	} {
+		for _, backsOff := range []bool{false, true} {
+			t.Run(fmt.Sprint(row.name, backsOff), func(t *testing.T) {
+				row.of.Priority = 1
+				g := graph(row.of, after("w"))
+				opts := []kahn.Option{kahn.Limit(1), kahn.ExpandedGraphs(func(string, any) (*kahn.Graph, error) { return inner, nil })}
+				bothWays(t, g, opts, nil, func(x *courier) {
+					for _, reply := range row.replies {
+						path, fails := strings.CutSuffix(reply, " fails")
+						switch {
+						case path == "E":
+							x.reply(path, nil, kahn.Expand(inner, nil, nil))
+						case fails:
+							x.reply(path, nil, errStep)
+						default:
+							x.reply(path, 1, nil)
+						}
+					}
+					require.NoError(t, x.c.Run().Cancel())
+					s, ok := x.c.NextStop()
+					require.True(t, ok)
+					require.Equal(t, "w", s.Path())
+					if backsOff {
+						x.reply(row.undoes, nil, errStep)
+						x.cut()
+						x.due(2 * time.Second)
+						x.wait(2 * time.Second)
+					}
+					x.cut()
+					x.cut()
+					x.reply(row.undoes, nil, nil)
+					x.reply("w", nil, errStep)
+					require.Contains(t, []kahn.RunStatus{kahn.RunCancelled, kahn.RunFailed}, x.c.Run().Status())
+					res, err := x.c.Result()
+					require.NotErrorIs(t, err, kahn.ErrCompensation)
+					require.Equal(t, kahn.CompensationDone, must(res.Node(row.of.ID)).Compensation)
+					undone := 0
+					for _, call := range x.log {
+						if slices.Contains([]string{"0s " + row.undoes, "2s " + row.undoes}, call) {
+							undone++
+						}
+					}
+					require.Equal(t, map[bool]int{false: 2, true: 3}[backsOff], undone, x.log)
+				})
+			})
+		}
+	}
+}
+
+// A cancelled run undoes its nodes, and then a cleanup node fails. The end node accepts this failure but cannot complete the run, so the run is
+// cancelled. This holds also if the process dies after the failure, or if a repair repeats the compensation.
+func TestUndoingKeepsItsStatus(t *testing.T) {
+	var refund error
+	graphOf := func() *kahn.Graph {
+		return graph(
+			kahn.Node{ID: "a", Do: succeeds(1), Compensate: func(ctx context.Context, _ *kahn.Step) error {
+				select {
+				case <-time.After(time.Minute):
+					return refund
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}},
+			kahn.Node{ID: "b", Do: takes(time.Hour)},
+			kahn.Node{ID: "tidy", Cleanup: true, Do: fails(30 * time.Second), After: []string{"a"}},
+			kahn.Node{ID: "end", Kind: kahn.KindEnd, Do: succeeds(kahn.EndVerdict{Status: kahn.RunCompleted})},
+		)
+	}
+	t.Run("cut", func(t *testing.T) {
+		bothWays(t, graphOf(), nil, nil, func(x *courier) {
+			x.reply("a", 1, nil)
+			require.NoError(t, x.c.Run().Cancel())
+			x.reply("b", nil, errStep)
+			x.reply("tidy", nil, errStep)
+			x.cut()
+			x.reply("a", nil, nil)
+			x.reply("end", kahn.EndVerdict{Status: kahn.RunCompleted}, nil)
+			require.Equal(t, kahn.RunCancelled, x.c.Run().Status())
+		})
+	})
+	for _, stored := range []bool{false, true} {
+		inBubble(t, fmt.Sprint("crash ", stored), func(t *testing.T) {
+			refund = nil
+			opts := crash(t, graphOf(), nil, stored, func(run *kahn.Run) {
+				time.Sleep(time.Second)
+				require.NoError(t, run.Cancel())
+				time.Sleep(40 * time.Second)
+			})
+			res, _ := kahn.Execute(t.Context(), graphOf(), nil, opts...)
+			require.Equal(t, kahn.Failed, must(res.Node("tidy")).Status)
+			require.Equal(t, kahn.CompensationDone, must(res.Node("a")).Compensation)
+			require.Equal(t, kahn.RunCancelled, res.Status)
+		})
+		inBubble(t, fmt.Sprint("repair ", stored), func(t *testing.T) {
+			refund = kahn.Permanent(errStep)
+			opts := []kahn.Option{kahn.RunID("r")}
+			if stored {
+				opts = append(opts, kahn.Durable(new(store.Memory)))
+			}
+			run, err := kahn.Start(t.Context(), graphOf(), nil, opts...)
+			require.NoError(t, err)
+			time.Sleep(time.Second)
+			require.NoError(t, run.Cancel())
+			res, err := run.Wait()
+			require.ErrorIs(t, err, kahn.ErrCompensation)
+			require.Equal(t, kahn.RunCancelled, res.Status)
+			refund = nil
+			var from *kahn.Snapshot
+			if !stored {
+				from = reload(t, res.Snapshot())
+			}
+			res, err = kahn.Execute(t.Context(), graphOf(), nil, append(opts, kahn.Redrive(from, nil), kahn.RepeatCompensations)...)
+			require.NotErrorIs(t, err, kahn.ErrCompensation)
+			require.Equal(t, kahn.CompensationDone, must(res.Node("a")).Compensation)
+			require.Equal(t, kahn.RunCancelled, res.Status)
+		})
+	}
+}
