@@ -590,6 +590,9 @@ func (u *undo) pause(delay time.Duration) {
 func (u *undo) fail(err error, now int64) {
 	r := u.run
 	u.status, u.err, u.ended = CompensationFailed, err, now
+	if x := r.extras[u.ref]; u.own() == nil && x != nil && x.kept != nil {
+		x.kept.lost = true
+	}
 	r.reportUndone(r.path(u.ref), err)
 	for o := r; o != nil; o = o.outer {
 		if o.undo.open && o.concluded() {

@@ -25,7 +25,7 @@ func (r *Run) undoingInside(ref machine.Ref) bool {
 	case x == nil:
 		return false
 	case x.comp == nil:
-		return x.kept != nil && r.undo != nil && r.undo.nodes[ref] != nil && x.kept.Inside.undoing()
+		return r.undo != nil && r.undo.nodes[ref] != nil && x.undoingKept()
 	}
 	for _, c := range x.comp.past {
 		if c.undoingSome() {
@@ -57,7 +57,13 @@ func (r *Run) repeatsNode(ref machine.Ref) bool {
 		return true
 	}
 	x := r.extras[ref]
-	return x != nil && x.comp == nil && x.kept != nil && x.kept.Inside.undoing() || r.undoingInside(ref)
+	return x != nil && x.undoingKept() || r.undoingInside(ref)
+}
+
+// undoingKept reports whether an earlier life began to undo a node inside a composite whose graph is not known, and did not finish. It returns false
+// if the composite's step was called again and did not return its graph: then the nodes inside cannot be undone in this life.
+func (x *extra) undoingKept() bool {
+	return x.comp == nil && x.kept != nil && !x.kept.lost && x.kept.Inside.undoing()
 }
 
 // The method `own` returns the compensation that the undo performs. It returns nil if the undo only undoes nodes inside a composite.

@@ -263,6 +263,7 @@ type nodeState struct {
 
 	reopened bool                  // whether a redrive continues inside the composite although it had ended
 	apart    bool                  // whether the List has its own record in the store
+	lost     bool                  // for an expanded node whose graph is not known: whether it stays unknown in this life, so that the nodes inside are not undone
 	stored   map[string]store.Node // for an expanded node with a Redo: the run's nodes in the store
 }
 
