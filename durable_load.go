@@ -767,42 +767,44 @@ func (d *durable) holdAnswers(x *takenSignals) {
 	}
 }
 
-// The method `noteByHand` calls Run.noteByHand for the expanded nodes whose graphs are not known. Such a node may be inside a composite that has
+// The method `noteKept` calls Run.noteKept for the expanded nodes whose graphs are not known. Such a node may be inside a composite that has
 // ended.
-func (h *held) noteByHand() {
+func (h *held) noteKept() {
 	if h.run == nil {
 		return
 	}
 	for i, ref := range h.refs {
 		if n := h.kept[i]; n != nil {
-			h.run.noteByHand(n, h.run.key(ref), h.run.prefix)
+			h.run.noteKept(n, h.run.key(ref), h.run.prefix)
 		}
 	}
 	for _, in := range h.inside {
-		in.noteByHand()
+		in.noteKept()
 		for _, past := range in.past {
-			past.noteByHand()
+			past.noteKept()
 		}
 	}
 }
 
-// noteByHand records nodes inside a composite as undone: the nodes that a redrive has marked as undone by hand. The composite is, or is in, an
-// expanded node whose graph is not known. kahn does not call the step of the expanded node only to get the graph, so the nodes inside have no undo
-// and no event. The composite has the given key, and its path begins with prefix.
-func (r *Run) noteByHand(n *nodeState, key, prefix string) {
+// noteKept records the compensations inside a composite that a redrive has marked as done or begins again. The composite is, or is in, an expanded
+// node whose graph is not known, so the nodes inside have no undo and no event. Since the redrive has removed the records of failures, a crash before
+// the graph is known would otherwise lose the repair. The composite has the given key, and its path begins with prefix.
+func (r *Run) noteKept(n *nodeState, key, prefix string) {
 	nodes := func(list []nodeState, key, prefix string, cut int) {
 		for i := range list {
 			in := &list[i]
 			at := key + in.ID[cut:]
-			if u := in.Undo; u != nil && u.fresh && u.Status == CompensationDone {
-				u.fresh, u.Ended = false, r.timeAt(r.now())
-				r.countUndone(prefix + in.ID)
+			if u := in.Undo; u != nil && u.fresh {
+				if u.Status == CompensationDone {
+					u.fresh, u.Ended = false, r.timeAt(r.now())
+					r.countUndone(prefix + in.ID)
+				}
 				if d := r.durable; d != nil && d.failed == nil {
 					d.outbox.undos = append(d.outbox.undos, undoRecord{key: at + undoMark, state: clonePtr(u)})
 				}
 			}
 			if in.Inside != nil {
-				r.noteByHand(in, at, prefix)
+				r.noteKept(in, at, prefix)
 			}
 		}
 	}

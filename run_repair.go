@@ -102,5 +102,5 @@ func (r *Run) noteRepairs(all *held) {
 		}
 	}
 	x.fresh = nil
-	all.noteByHand()
+	all.noteKept()
 }
