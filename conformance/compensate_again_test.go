@@ -39,10 +39,14 @@ func newRepairedSaga(t *testing.T, expands, deep, stored bool) *repairedSaga {
 	e := subgraph("E", inner)
 	if expands {
 		e = kahn.Node{ID: "E", Do: func(context.Context, *kahn.Step) (any, error) {
-			if x.expands++; x.expands > 1 {
-				time.Sleep(x.takes["E"])
-				if err := x.refuses["E"]; err != nil {
-					return nil, err
+			x.mu.Lock()
+			x.expands++
+			again, takes, refused := x.expands > 1, x.takes["E"], x.refuses["E"]
+			x.mu.Unlock()
+			if again {
+				time.Sleep(takes)
+				if refused != nil {
+					return nil, refused
 				}
 			}
 			return nil, kahn.Expand(inner, nil, nil)
