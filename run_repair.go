@@ -9,8 +9,8 @@ import (
 // stands for the compensations inside it. But nodes inside are undone nevertheless if the attempt of the composite has failed, and the compensation of
 // such a node may fail. To repeat it, a repair goes into a composite whose own compensation has ended. Inside, it undoes no other node.
 
-// repeatsInside reports whether a repair has begun compensations again inside a composite that has a compensation of its own. The composite's own
-// compensation has ended, was not needed, or follows the compensations inside.
+// repeatsInside reports whether compensations inside a composite that has a compensation of its own have begun and not ended: a repair has begun them
+// again, or the process died while it performed them. They end before the composite's own compensation begins, unless the latter has ended already.
 func (r *Run) repeatsInside(ref machine.Ref) bool {
 	if root := r.outermost().undo; root == nil || root.busy == 0 || r.ownUndo(ref) == nil {
 		return false
@@ -25,7 +25,7 @@ func (r *Run) undoingInside(ref machine.Ref) bool {
 	case x == nil:
 		return false
 	case x.comp == nil:
-		return r.undo != nil && r.undo.nodes[ref] != nil && x.undoingKept()
+		return x.undoingKept()
 	}
 	for _, c := range x.comp.past {
 		if c.undoingSome() {

@@ -35,6 +35,7 @@ func TestSagasAfterDeaths(t *testing.T) {
 	livesOfSaga(t, sagas.Trial{Seed: 500487660, Depth: 1, Deaths: []int{11, 4}, Kept: true}) // a node inside an expanded node could not be undone, and the next life has only to end the stopped node
 	livesOfSaga(t, sagas.Trial{Seed: 413441415, Depth: 2, Deaths: []int{13}, Kept: true})    // a former bug: List found no run with a compensation while nodes inside an expanded node were undone
 	livesOfSaga(t, sagas.Trial{Seed: 695104367, Depth: 2, Deaths: []int{3, 8}, Kept: true})
+	livesOfSaga(t, sagas.Trial{Seed: 4868061186563055808, Depth: 1, Deaths: []int{13}, Kept: true}) // a former bug: an interrupted compensation inside a node without a graph was repeated last
 	died, undone := sagas.EachDeath(firstSeed(t), size(30, 10, 400), long(), func(x sagas.Trial) *sagas.Outcome { return livesOfSaga(t, x) })
 	t.Log(died, undone)
 	require.Greater(t, undone, died/2)
