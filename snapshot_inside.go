@@ -399,7 +399,7 @@ func (h *held) installInside(x *extra) {
 	}
 	if state.Whole {
 		c.undoes().whole = true
-	} else if state.Undoes && !state.Ended.IsZero() {
+	} else if state.Undoes && n.Status.Terminal() { // a running composite gives the nested run a verdict again
 		c.undoes().open = true
 	}
 	if h.continues() && n.Dormant {

@@ -514,6 +514,8 @@ func TestRandom(t *testing.T) {
 	n, from := seeds(t, 150, 1500)
 	seen, ties := map[string]uint64{}, uint64(0)
 	tried := []uint64{958996470, 981152819, 82160150} // these runs did not end, since the alarm of an attempt that had ended stayed armed after a resume
+	// The nested runs of these runs had completed. After a continue-as-new at that moment, a compensation that failed inside made them failed.
+	tried = append(tried, 784451581, 1001096, 2002195)
 	for seed := from; seed != from+n; seed++ {
 		tried = append(tried, seed)
 	}
