@@ -66,8 +66,8 @@ func (s *Locked) plausible(r Ref, open int) bool {
 	case w&WordReached == 0:
 		return r != s.net.end
 	}
-	_, ok := s.letsRun(r, open)
-	return ok
+	flags, ok := s.letsRun(r, open)
+	return ok && w&WordSubstituted&^flags == 0 // snapshots of older versions lack the flag
 }
 
 // inTime reports whether a node's logical times are possible. No time may be negative or later than the clock. A node that has ended must have an end
@@ -186,7 +186,7 @@ func (s *Locked) plausibleLive(r Ref, open int) bool {
 func (s *Locked) plausibleEnd(r Ref) bool {
 	w, f := s.words[r], &s.net.facts[r]
 	kind, arg := kindOf(w), uint32(w)
-	flags := w &^ (wordCount | wordStatus | wordKind | WordDecided | WordReached | WordBlocked)
+	flags := w &^ (wordCount | wordStatus | wordKind | WordDecided | WordReached | WordSubstituted | WordBlocked)
 	origin := Ref(int32(arg)) == NoRef || s.known(Ref(int32(arg))) == nil
 	switch status := statusOf(w); {
 	case status == Completed:

@@ -12,7 +12,7 @@ import (
 func (s *Locked) finish(r Ref, to Status, bits uint64) {
 	w := s.words[r]
 	s.check(r, to)
-	s.words[r] = w&(WordReached|WordBlocked|wordObserved) | WordDecided | uint64(to)<<statusShift | bits
+	s.words[r] = w&(WordReached|WordSubstituted|WordBlocked|wordObserved) | WordDecided | uint64(to)<<statusShift | bits
 	s.count(r, to, bits)
 	if x := s.stateTimes; x != nil {
 		x.clock++
@@ -591,7 +591,7 @@ func (s *Locked) Complete(r Ref) {
 		return
 	}
 	s.left--
-	s.words[r] = s.words[r]&WordReached | WordDecided | wordDone
+	s.words[r] = s.words[r]&(WordReached|WordSubstituted) | WordDecided | wordDone
 	s.visit(r)
 	if s.touched.Len() > 0 { // a success makes no node late, so there are no late nodes to stop
 		s.cascade()
@@ -651,7 +651,7 @@ func (s *Locked) Overrule(r Ref, own bool) {
 	if t := s.net.facts[r].tier; s.waves && t < s.tier {
 		s.tier, s.pending = t, 0 // the end of the node's tier was not written either
 	}
-	s.words[r] = w&(WordReached|WordBlocked|wordObserved) | WordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
+	s.words[r] = w&(WordReached|WordSubstituted|WordBlocked|wordObserved) | WordDecided | uint64(to)<<statusShift | uint64(CauseStoreError)<<kindShift | arg
 	s.log(r, w, to)
 }
 

@@ -75,7 +75,7 @@ const (
 	WordChecking    = 1 << 43 // the join is satisfied, and the node waits for the verdict of its check
 	WordReached     = 1 << 44 // the node was Ready at some time, or it failed only because its inputs were rejected
 	WordStopping    = 1 << 45 // running, and asked to stop
-	WordSubstituted = 1 << 46 // the node runs with defaults for missing values
+	WordSubstituted = 1 << 46 // the node runs, or ran, with defaults for missing values
 	WordPropagated  = 1 << 47 // the node failed because of its predecessors, without running
 	WordTolerated   = 1 << 48 // the node failed by itself under ContinueOnFail, or completed despite failures inside
 	WordDraining    = 1 << 49 // running: the attempt may finish, but is not retried
