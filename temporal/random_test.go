@@ -426,27 +426,27 @@ func random(seed uint64) (subject, *world) {
 // step began.
 var knownOrigins = regexp.MustCompile(`upstream_(failure|cancelled) of ("n?[0-9end]+"(, )?)+`)
 
-// withoutOrder removes from lines what depends on the order in which nodes end: the known origins, and the order in which an error names compensations
-// that failed.
-func withoutOrder(lines []string) {
-	for i := range lines {
-		text := knownOrigins.ReplaceAllString(lines[i], "upstream_$1")
+// withoutOrder removes from lines what depends on the order in which nodes end: the known origins, unless the run is ordered, and the order in which
+// an error names compensations that failed. Nodes that do not depend on each other are undone at once, also in an ordered run.
+func withoutOrder(lines []string, ordered bool) {
+	for i, text := range lines {
+		if !ordered {
+			text = knownOrigins.ReplaceAllString(text, "upstream_$1")
+		}
 		parts := strings.Split(strings.ReplaceAll(text, " compensation=", "\n\tcompensation="), "\n\t")
 		slices.Sort(parts[1:])
 		lines[i] = strings.Join(parts, "\n\t")
 	}
 }
 
-// same reports whether a run has the same Result in this process and on Temporal, and whether its steps see the same data. If the run is not ordered,
-// same ignores what depends on the order, see withoutOrder.
+// same reports whether a run has the same Result in this process and on Temporal, and whether its steps see the same data. It ignores what depends
+// on the order, see withoutOrder.
 func same(want, got []string, home, away *world) bool {
-	if !home.ordered {
-		withoutOrder(want)
-		withoutOrder(got)
-		for _, saw := range []map[string][]string{home.saw, away.saw} {
-			for _, lines := range saw {
-				withoutOrder(lines)
-			}
+	withoutOrder(want, home.ordered)
+	withoutOrder(got, home.ordered)
+	for _, saw := range []map[string][]string{home.saw, away.saw} {
+		for _, lines := range saw {
+			withoutOrder(lines, home.ordered)
 		}
 	}
 	return slices.Equal(want, got) && reflect.DeepEqual(home.saw, away.saw)
