@@ -433,7 +433,7 @@ func withoutOrder(lines []string, ordered bool) {
 		if !ordered {
 			text = knownOrigins.ReplaceAllString(text, "upstream_$1")
 		}
-		text = strings.TrimSuffix(text, "]") // the end of a map that contains errors
+		text = strings.TrimRight(text, "]") // the end of a map that contains errors
 		parts := strings.Split(strings.ReplaceAll(text, " compensation=", "\n\tcompensation="), "\n\t")
 		slices.Sort(parts[1:])
 		lines[i] = strings.Join(parts, "\n\t")
