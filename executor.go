@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"time"
 
@@ -426,6 +427,12 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 // attend waits for the run on the goroutine of Execute. When the caller's context ends, attend stops or leaves the run; for runs without attend,
 // followCaller does this. The context's methods are user code. If one of them panics or calls Goexit, the context counts as ended.
 func (r *Run) attend() {
+	runtime.Gosched() // lets the worker go first: a run of a few fast steps takes less time than the wait below
+	select {
+	case <-r.done:
+		return
+	default:
+	}
 	cause := callerGone
 	defer func() {
 		if cause != nil {
