@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -233,6 +234,10 @@ func ledgerGraph(rng *rand.Rand, stops bool) *kahn.Graph {
 	return g
 }
 
+// knownOrigins matches the origins in the error of a node that could not run, as a step sees it. If the node's join decides early, these are the origins
+// that were known when the step began, so they depend on the order in which nodes end. The length of an error that was cut may contain such an error.
+var knownOrigins = regexp.MustCompile(`upstream_(failure|cancelled) of ("[a-z0-9]+"(, )?)+|\([0-9]+ bytes\)`)
+
 // TestValuesAgree compares random runs by Execute with runs by a coordinator that drives a State and stores the values itself.
 func TestValuesAgree(t *testing.T) {
 	seen := map[string]int{}
@@ -311,6 +316,11 @@ func TestValuesAgree(t *testing.T) {
 				output = l.v.Outputs[id]
 			}
 			got = append(got, fmt.Sprintf("%s %s %v %v", id, kahntest.Status(st.Status(ref), plan.SkipReason(st, ref).Kind), causeOf(st, ref), output))
+		}
+		for _, lines := range [][]string{want, got} {
+			for i := range lines {
+				lines[i] = knownOrigins.ReplaceAllString(lines[i], "upstream")
+			}
 		}
 		if !slices.Equal(want, got) {
 			t.Fatalf("seed %d: by Execute\n%s\nby a coordinator of the State\n%s", seed, strings.Join(want, "\n"), strings.Join(got, "\n"))
