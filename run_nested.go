@@ -10,7 +10,7 @@ import (
 
 // composite is the record of a composite node that has begun, or of a node that has been expanded.
 type composite struct {
-	child   *Run // the current or last nested run; nil for a loop that paused when the run was restored
+	child   *Run // the current or last nested run; nil for a loop that paused when the run was restored, unless its nodes may have to be undone
 	working bool // whether a worker is concluding the composite, whose nested run has ended
 	// put reports whether the run has abandoned the worker that was concluding the composite. This happens while the run is being left. Another worker
 	// must then conclude the composite.

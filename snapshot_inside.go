@@ -197,6 +197,9 @@ func (h *held) install() {
 		for _, past := range in.past {
 			past.installPast(r, x.comp)
 		}
+		if in.pauses() {
+			x.comp.resumePaused()
+		}
 	}
 }
 
@@ -273,6 +276,20 @@ func (h *held) installPast(r *Run, comp *composite) {
 	c.limitTo(c.within)
 	r.setUp(c)
 	h.install()
+}
+
+// resumePaused makes the last earlier iteration of a restored loop that pauses the current nested run again. If the loop is stopped during its pause,
+// the run thus has the record of this iteration, and writes the iterations into later snapshots.
+func (c *composite) resumePaused() {
+	last := len(c.past) - 1
+	if last < 0 || c.past[last].iteration != c.pause.next-1 {
+		return
+	}
+	m := c.own()
+	c.child, m.past = m.past[last], m.past[:last]
+	if c.child.undo != nil { // the iteration had completed, and undoesInside undoes its nodes
+		c.child.undo.whole = true
+	}
 }
 
 // resumePast computes the verdicts of the earlier iterations of a loop.

@@ -517,6 +517,8 @@ func TestRandom(t *testing.T) {
 	tried := []uint64{958996470, 981152819, 82160150} // these runs did not end, since the alarm of an attempt that had ended stayed armed after a resume
 	// The nested runs of these runs had completed. After a continue-as-new at that moment, a compensation that failed inside made them failed.
 	tried = append(tried, 784451581, 1001096, 2002195)
+	// Loops of these runs were stopped in a pause in which the run had continued as new. Their snapshots no longer had the iterations that were undone.
+	tried = append(tried, 433073538, 912251044, 81351669)
 	for seed := from; seed != from+n; seed++ {
 		tried = append(tried, seed)
 	}
