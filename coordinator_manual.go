@@ -173,10 +173,8 @@ func (h *manual) settle(r *Run) {
 			break
 		}
 	}
-	select {
-	case <-r.done:
+	if r.isOver() {
 		h.conclude(r)
-	default:
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
 	"slices"
 	"time"
@@ -100,7 +101,7 @@ func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readab
 		}
 		if joined {
 			select {
-			case <-r.done:
+			case <-r.Done():
 			case <-ctx.Done():
 				return nil, bounded(context.Cause(ctx))
 			}
@@ -136,7 +137,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 		cfg.given.plan, cfg.given.step = p, step
 	}
 	r := newRun(p, cfg)
-	r.step, r.stepless, r.ctx, r.base, r.done = step, step == nil, ctx, ctx, make(chan struct{})
+	r.step, r.stepless, r.ctx, r.base = step, step == nil, ctx, ctx
 	r.unheld, r.attended, r.manual = !readable || cfg.served, attended, cfg.manual
 	if t := r.cfg.test; t != nil {
 		if err := t.validate(p); err != nil {
@@ -412,6 +413,9 @@ func (r *Run) checkOrigin(from *restoration, given map[string]any) error {
 // askCaller reports whether a context can end. If the context has ended, askCaller returns the cause. The methods of the context are user code, so
 // the caller must not hold the run's lock.
 func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
+	if t := reflect.TypeOf(ctx); (t == cancelContext || t == timerContext) && ctx.Err() == nil {
+		return true, nil, nil // these contexts can end, so askCaller need not call Done, which would allocate a channel
+	}
 	err = contain(func() error {
 		if mayEnd = ctx.Done() != nil; ctx.Err() != nil {
 			ended = callerCause(ctx)
@@ -424,14 +428,21 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 	return mayEnd, ended, nil
 }
 
+// cancelContext and timerContext are the types of the contexts that WithCancel and WithDeadline of package context return. Such a context can end.
+var cancelContext, timerContext = func() (cancel, timer reflect.Type) {
+	ended, stop := context.WithCancel(context.Background())
+	stop()
+	late, stop := context.WithTimeout(context.Background(), time.Hour)
+	stop()
+	return reflect.TypeOf(ended), reflect.TypeOf(late)
+}()
+
 // attend waits for the run on the goroutine of Execute. When the caller's context ends, attend stops or leaves the run; for runs without attend,
 // followCaller does this. The context's methods are user code. If one of them panics or calls Goexit, the context counts as ended.
 func (r *Run) attend() {
 	runtime.Gosched() // lets the worker go first: a run of a few fast steps takes less time than the wait below
-	select {
-	case <-r.done:
+	if r.isOver() {
 		return
-	default:
 	}
 	cause := callerGone
 	defer func() {
@@ -446,7 +457,7 @@ func (r *Run) attend() {
 			return nil
 		}
 		select {
-		case <-r.done:
+		case <-r.Done():
 			cause = nil
 		case <-ended:
 			cause = callerCause(r.ctx)

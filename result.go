@@ -602,16 +602,25 @@ func (r *Run) runError(v verdict) error {
 	return e
 }
 
+// endOutput returns the output of the end node, or nil if there is none or if it has not completed.
+func (r *Run) endOutput() any {
+	if r.plan.end == noRef || r.st.Word(r.plan.end).Status() != Completed {
+		return nil
+	}
+	return r.records[r.plan.end].value
+}
+
 // The method `output` returns the output of the run.
 func (r *Run) output() any {
 	if r.items != nil {
 		return nil // the map determines the form of its items' outputs
 	}
 	if r.plan.end != noRef {
-		if said, ok := r.endOutput.(EndVerdict); ok {
+		value := r.endOutput()
+		if said, ok := value.(EndVerdict); ok {
 			return said.Output
 		}
-		return r.endOutput
+		return value
 	}
 	if leaves := r.plan.leaves; len(leaves) == 1 {
 		if r.st.Word(leaves[0]).Status() == Completed {

@@ -69,9 +69,8 @@ func (r *Run) rare() *runRare {
 
 // runGiven contains the plan, inputs and options of a run. It does not change after the run has begun.
 type runGiven struct {
-	plan   *Plan
-	cfg    *config
-	unheld bool // whether Execute or Runner.Serve started the run, so that the run ends when it comes to rest
+	plan *Plan
+	cfg  *config
 	*runCommon
 }
 
@@ -95,7 +94,7 @@ type runCommon struct {
 
 	// The following fields belong to the outermost run. No lock guards id and trace, each of which is made when it is first needed.
 	bell      *bell                       // nil until an alarm is armed
-	done      chan struct{}               // closed when the run is concluded and has no workers and no timers left
+	done      chan struct{}               // see Done; nil until somebody waits; the run's lock guards it
 	span      atomic.Pointer[surrounding] // nil without the option Around
 	id, trace atomic.Pointer[string]
 }
@@ -117,21 +116,21 @@ func newRun(p *Plan, cfg *config) *Run {
 type runNodes struct {
 	records []record
 	extras  map[machine.Ref]*extra
-	slipped atomic.Bool              // whether the map `slips` has ever had an entry; readable without the lock
 	texts   atomic.Pointer[sync.Map] // see branchText and inputsHash
 }
 
 // runNest is the position of a run among nested runs. A run with composites and the runs nested in it form a tree. The tree has one lock, one log
 // and one clock.
 type runNest struct {
-	outer     *Run      // nil for a run that is not nested
-	turn      *turn     // the run's position in the tree; nil without a tree
-	began     int64     // when the run began, in ns since the start of the outermost run
-	bound     int64     // when the run's Timeout passes, in ns since the start of the outermost run; may be negative; 0 means never
-	touched   bool      // see tree
-	heldBack  bool      // whether the run is in durable.heldBack
-	nests     bool      // whether at least one node is a composite or has been expanded
-	stoppedBy CauseKind // the cause for which the composite was stopped, or CauseNone
+	outer     *Run        // nil for a run that is not nested
+	turn      *turn       // the run's position in the tree; nil without a tree
+	began     int64       // when the run began, in ns since the start of the outermost run
+	bound     int64       // when the run's Timeout passes, in ns since the start of the outermost run; may be negative; 0 means never
+	touched   bool        // see tree
+	heldBack  bool        // whether the run is in durable.heldBack
+	nests     bool        // whether at least one node is a composite or has been expanded
+	stoppedBy CauseKind   // the cause for which the composite was stopped, or CauseNone
+	slipped   atomic.Bool // whether the map `slips` has ever had an entry; readable without the lock; stands here because it fits into the gap
 	*instance
 }
 
@@ -202,13 +201,13 @@ func (r *Run) concluded() bool { return r.stage >= stageConcluded }
 
 // runOutcome contains what is known about the end of a run.
 type runOutcome struct {
-	ended     int64
-	summed    bool // whether the field `result` is complete
-	verdict   verdict
-	endOutput any
-	remarks   *remarks   // nil if there are none
-	result    *Result    // nil for a nested run until the Result is needed
-	resMu     sync.Mutex // guards result and summed
+	ended   int64
+	summed  bool // whether the field `result` is complete
+	unheld  bool // whether Execute or Runner.Serve started the run, so that the run ends when it comes to rest
+	verdict verdict
+	remarks *remarks   // nil if there are none
+	result  *Result    // nil for a nested run until the Result is needed
+	resMu   sync.Mutex // guards result and summed
 }
 
 // remarks contains what the Result reports about a run besides its nodes.
@@ -544,7 +543,9 @@ func (r *Run) conclude(now int64) {
 		if r.cfg.runner != nil {
 			r.cfg.runner.changed(r, leftActive)
 		}
-		close(r.done)
+		if r.done != nil {
+			close(r.done)
+		}
 	}
 }
 
@@ -650,7 +651,24 @@ func (r *Run) ID() string {
 }
 
 // Done returns a channel that is closed when the run has ended and its goroutines have returned. Sinks may still be receiving events then.
-func (r *Run) Done() <-chan struct{} { return r.done }
+func (r *Run) Done() <-chan struct{} {
+	r = r.outermost()
+	r.st.Lock()
+	defer r.st.Unlock()
+	if r.done == nil {
+		if r.done = make(chan struct{}); r.stage == stageOver {
+			close(r.done)
+		}
+	}
+	return r.done
+}
+
+// isOver reports whether the channel that Done returns is closed, and does not make the channel.
+func (r *Run) isOver() bool {
+	r.st.Lock()
+	defer r.st.Unlock()
+	return r.stage == stageOver
+}
 
 // An ended run waits for its sinks for the duration CancelGrace or, if that is shorter, for minSinkGrace. So fast sinks get all events.
 const minSinkGrace = time.Second
@@ -668,7 +686,9 @@ func (r *Run) Wait() (*Result, error) {
 
 // The method `finished` does the same as Wait, but does not wait for the functions of Around.
 func (r *Run) finished() (*Result, error) {
-	<-r.done
+	if !r.isOver() {
+		<-r.Done()
+	}
 	if r.log != nil {
 		r.log.wait(max(r.cfg.cancelGrace, minSinkGrace))
 	}

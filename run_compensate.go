@@ -206,7 +206,7 @@ func (r *Run) undoesAfterEnd(now int64) bool {
 	if !r.st.AllowsUndo() || r.plan.end == noRef || r.st.IsClosed() || r.cfg.reads {
 		return false
 	}
-	v := verdictOf(&r.st, r.plan.end, r.cfg.statusRule, r.endOutput)
+	v := verdictOf(&r.st, r.plan.end, r.cfg.statusRule, r.endOutput())
 	if v.status == RunCompleted || !r.reverse(r.undoesNode, v.status, r, nil) {
 		return false
 	}

@@ -404,9 +404,6 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 			x.Memoized, x.Hit = true, c.hit
 			r.st.Refund(ref)
 		}
-		if ref == r.plan.end {
-			r.endOutput = c.value
-		}
 	case c.Status == Skipped:
 		r.extra(ref).Message = c.skip
 	default:
@@ -491,7 +488,7 @@ func (r *Run) judge() {
 
 //go:noinline
 func (r *Run) judgeAll() { // not inlined into judge: see attemptAndFinish
-	r.verdict = verdictOf(&r.st, r.plan.end, r.cfg.statusRule, r.endOutput)
+	r.verdict = verdictOf(&r.st, r.plan.end, r.cfg.statusRule, r.endOutput())
 	r.judgeUndone(&r.verdict)
 }
 

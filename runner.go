@@ -836,10 +836,8 @@ func (s *IdempotencyStore) tryReserve(claim *idempotent) (*Run, <-chan struct{},
 		status := old.run.Status()
 		left := status == RunSuspended && old.run.hasLeft()
 		if left && r.cfg.from == nil && old.run.freesKey() && sameStore(old.run.cfg.store, r.cfg.store) {
-			select {
-			case <-old.run.done:
-			default:
-				return nil, old.run.done, nil // the run is about to release its lease
+			if !old.run.isOver() {
+				return nil, old.run.Done(), nil // the run is about to release its lease
 			}
 			if r.cfg.runID == "" && old.same(claim) {
 				r.cfg.runID = old.run.ID() // r continues the old run

@@ -120,7 +120,7 @@ func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Sta
 		default:
 			return r.lastStatus(ref), context.Cause(ctx)
 		}
-	case <-r.done:
+	case <-r.Done():
 		select {
 		case status = <-w.got:
 		default:
@@ -187,13 +187,8 @@ func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 			s.Unwatch(noRef, w)
 		}()
 		for ctx.Err() == nil {
-			ended := false
-			select {
-			case <-r.done:
-				ended = true
-			default:
-			}
 			s.Lock()
+			ended := r.stage == stageOver
 			ref, ok := w.changed.PopMin()
 			status := statusCount
 			if ok {
@@ -212,7 +207,7 @@ func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 			default:
 				select {
 				case <-w.wake:
-				case <-r.done:
+				case <-r.Done():
 				case <-ctx.Done():
 				}
 			}

@@ -773,7 +773,7 @@ func reader(p *Plan, id string, opts []Option) (*Run, error) {
 	cfg := byDefault[0]
 	cfg.codec, cfg.statusRule, cfg.allowChange, cfg.runID, cfg.reads = given.codec, given.statusRule, given.allowChange, id, true
 	r := newRun(p, &cfg)
-	r.stepless, r.ctx, r.base, r.unheld, r.done = true, context.Background(), context.Background(), true, make(chan struct{})
+	r.stepless, r.ctx, r.base, r.unheld = true, context.Background(), context.Background(), true
 	return r, nil
 }
 

@@ -416,9 +416,6 @@ func (r *Run) restoreRecord(ref machine.Ref, n *nodeState) {
 	case n.Err != nil:
 		rec.value = n.Err.restore()
 	}
-	if ref == r.plan.end && n.Status == Completed {
-		r.endOutput = rec.value
-	}
 	// Each start that was not an attempt was a re-entry, and one more re-entry may be pending. In a damaged file, the number of re-entries may be
 	// larger.
 	reentries := min(max(n.Entries, n.Started-n.Attempts), max(n.Started-n.Attempts, 0)+1)
