@@ -532,15 +532,24 @@ func (r *Run) makeResult() {
 	if r.result == nil {
 		r.result = &Result{}
 	}
-	res := r.result // field by field, which is faster than copying a whole Result
+	res := r.result // it is zero; fields that few runs have are not written, since a write costs more while the garbage collector marks
 	res.Status, res.Degraded, res.CancelRequested = v.status, v.degraded, r.cancelled
 	res.Start, res.Duration = r.start.Add(time.Duration(r.began)), time.Duration(r.ended-r.began)
-	remarks := r.remarked()
-	res.Abandoned = append(r.names(remarks.abandoned), remarks.abandonedInside...)
 	res.run = r
-	res.StopRequest, res.RedriveRequest = requestOf(r.asked), requestOf(r.redrivenBy)
-	slices.Sort(res.Abandoned)
-	res.Warnings, res.Pruned = slices.Clone(remarks.warnings), slices.Clone(r.plan.pruned)
+	if x := r.remarks; x != nil {
+		res.Abandoned = append(r.names(x.abandoned), x.abandonedInside...)
+		slices.Sort(res.Abandoned)
+		res.Warnings = slices.Clone(x.warnings)
+	}
+	if r.asked != nil {
+		res.StopRequest = *r.asked
+	}
+	if r.redrivenBy != nil {
+		res.RedriveRequest = *r.redrivenBy
+	}
+	if r.plan.pruned != nil {
+		res.Pruned = slices.Clone(r.plan.pruned)
+	}
 	if r.log != nil && r.outer == nil {
 		res.Warnings = append(res.Warnings, r.log.problems()...)
 	}
