@@ -282,27 +282,27 @@ type source interface {
 // is terminal, and its output no longer changes.
 func deliver(of source, to machine.Ref, substituted bool, i int32) (value any, ok bool) {
 	p := of.graph()
-	e := p.edgeAt(i)
 	d, output := of.deliveryTo(to, i, substituted)
 	switch d {
 	case machine.DeliverOutput:
-		label := e.Label
-		if e.Flags&machine.EdgeLabelled == 0 {
+		t := p.termsOf(i)
+		label := t.Label
+		if label != "" && p.net.Edge(i).Flags&machine.EdgeLabelled == 0 {
 			label = "" // the edge leads into the end node, so its label does not name a branch
 		}
-		return portOf(output, e.Key, label)
+		return portOf(output, t.Key, label)
 	case machine.DeliverError:
-		return of.failureOf(e.From), true
+		return of.failureOf(p.net.Source(i)), true
 	case machine.DeliverDefault:
-		return p.defaultOf(e, to), true
+		return p.defaultOf(p.termsOf(i), to), true
 	}
 	return nil, false
 }
 
 // defaultOf returns the value that an edge delivers instead of a missing value.
-func (p *Plan) defaultOf(e planEdge, to machine.Ref) any {
-	if e.Default != nil {
-		return e.Default
+func (p *Plan) defaultOf(t *terms, to machine.Ref) any {
+	if t.Default != nil {
+		return t.Default
 	}
 	if n := p.node(to); n.Default != nil {
 		return n.Default
@@ -349,16 +349,22 @@ func unfed(of source, ref machine.Ref, name string) (any, bool) {
 	return nil, false
 }
 
+// With at most fewEdges in-edges, to compare the names of their sources is faster than to look up the node.
+const fewEdges = 8
+
 // deliveredFrom returns the value that the node named id delivers to node ref. If several edges from that node deliver a value, the last one counts.
 func deliveredFrom(of source, ref machine.Ref, substituted bool, id string) (value any, ok bool) {
 	p := of.graph()
-	from, known := p.find(id)
-	if !known {
-		return nil, false
+	row := p.net.In(ref)
+	if len(row) > fewEdges {
+		from, known := p.find(id)
+		if !known {
+			return nil, false
+		}
+		row = p.net.EdgesFrom(ref, from)
 	}
-	row := p.net.EdgesFrom(ref, from)
 	for j := len(row) - 1; j >= 0; j-- {
-		if p.net.Source(row[j]) != from {
+		if p.names[p.net.Source(row[j])] != id {
 			continue
 		}
 		if v, ok := deliver(of, ref, substituted, row[j]); ok {

@@ -473,7 +473,7 @@ func (at place) gather() *gathered {
 			case machine.DeliverError:
 				feed(delivered{value: r.nodeError(edge.From)})
 			case machine.DeliverDefault:
-				feed(delivered{value: r.plan.defaultOf(edge, ref)})
+				feed(delivered{value: r.plan.defaultOf(edge.terms, ref)})
 			}
 		}
 		if p.strategy != MergeLast {
