@@ -679,26 +679,28 @@ func judged[T any](r *Run, ref machine.Ref, call func() (T, error)) (T, error) {
 
 // callWhen calls the guard of a node.
 func (r *Run) callWhen(ref machine.Ref, n *node) (bool, error) {
-	call := func() (bool, error) {
-		return judged(r, ref, func() (bool, error) { return n.When(View{run: r, ref: ref, judge: true}) })
+	if r.cfg.graphCalls != nil {
+		return byHost(r, ref, "When", func() (bool, error) { return r.callWhenHere(ref, n) })
 	}
-	if r.cfg.graphCalls == nil {
-		return call()
-	}
-	return byHost(r, ref, "When", call)
+	return r.callWhenHere(ref, n)
+}
+
+func (r *Run) callWhenHere(ref machine.Ref, n *node) (bool, error) {
+	return judged(r, ref, func() (bool, error) { return n.When(View{run: r, ref: ref, judge: true}) })
 }
 
 // callTest calls the test of a condition.
 func (r *Run) callTest(ref machine.Ref, n *node) (any, error) {
-	call := func() (any, error) {
-		value, err := judged(r, ref, func() (any, error) { return n.Test(View{run: r, ref: ref, judge: true}) })
-		r.askedOrNot(ref)
-		return value, err
+	if r.cfg.graphCalls != nil {
+		return byHost(r, ref, "Test", func() (any, error) { return r.callTestHere(ref, n) })
 	}
-	if r.cfg.graphCalls == nil {
-		return call()
-	}
-	return byHost(r, ref, "Test", call)
+	return r.callTestHere(ref, n)
+}
+
+func (r *Run) callTestHere(ref machine.Ref, n *node) (any, error) {
+	value, err := judged(r, ref, func() (any, error) { return n.Test(View{run: r, ref: ref, judge: true}) })
+	r.askedOrNot(ref)
+	return value, err
 }
 
 // askedOrNot is called when the test of a condition has returned. If a predecessor is bad (see [machine.Locked.Bad]) and the test has asked for

@@ -454,6 +454,7 @@ func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 		d = r.cfg.cleanupTimeout
 	}
 	r.timers++
+	e.armed = true
 	e.grace = r.startTimer(d, func() {
 		now := r.now()
 		r.st.Lock()

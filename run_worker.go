@@ -31,6 +31,7 @@ type worker struct {
 	resumed  bool        // whether the worker settles next a result that was put off, see single
 	guarding bool        // whether the task is a check whose guard is running
 	checking *evaluation // the evaluation, if the task is a check; otherwise nil
+	unused   *evaluation // the evaluation of an earlier check, for the next one; or nil
 
 	// flight is the flight of a memoized attempt whose output nested runs will produce: its step has returned a graph, or the node is a composite. It
 	// is nil in all other cases, and once the nested run has begun.
@@ -560,11 +561,15 @@ type evaluation struct {
 	abandoned bool  // whether the run no longer counts the check's worker
 	grace     timer // armed when the node is stopped, the run is left, or a stopped run cleans up
 	cleanup   bool  // whether grace is armed for a cleanup node
+	armed     bool  // whether grace was ever armed; then a callback of its timer may still refer to the evaluation
 }
 
 // beginCheck registers the check. The callers of beginCheck and of endCheck hold the run's lock.
 func (w *worker) beginCheck() {
-	w.checking = &evaluation{alone: w.alone}
+	if w.checking, w.unused = w.unused, nil; w.checking == nil {
+		w.checking = &evaluation{}
+	}
+	w.checking.alone = w.alone
 	if w.run.checks == nil {
 		w.run.rare().checks = map[machine.Ref]*evaluation{}
 	}
@@ -586,6 +591,9 @@ func (w *worker) endCheck() bool {
 	delete(r.checks, w.task.Ref)
 	if e.grace != nil && e.grace.Stop() {
 		r.timers--
+	}
+	if !e.armed {
+		w.unused = e
 	}
 	return true
 }
