@@ -369,7 +369,7 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 			e.arg = done
 		}
 		if r.outer != nil || r.cfg.eventOutputs > 0 { // the log outlives a nested run, so the entry must not refer to the nested run
-			if done = r.completed(c.Ref, done); special || len(done.Labels) > 0 {
+			if r.completed(c.Ref, &done); special || len(done.Labels) > 0 {
 				e.arg = done
 			} else {
 				e.arg = done.Duration
@@ -576,11 +576,14 @@ func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 			arg = event.Completion{Duration: done}
 		case event.Completion:
 			if scope == b.run.scope {
-				arg = b.run.completed(e.ref, done)
+				b.run.completed(e.ref, &done)
+				arg = done
 			}
 		case *completedWith:
 		default:
-			arg = b.run.completed(e.ref, event.Completion{})
+			var plain event.Completion
+			b.run.completed(e.ref, &plain)
+			arg = plain
 		}
 	}
 	ev.Payload = arg
@@ -630,13 +633,13 @@ func (r *Run) eventOutput(value any) (out event.Output) {
 	return out
 }
 
-// The method `completed` fills in the payload of node.completed. The node is terminal, so its word and record no longer change.
-func (r *Run) completed(ref machine.Ref, done event.Completion) event.Completion {
+// The method `completed` fills in the payload of node.completed. The node is terminal, so its word and record no longer change. The payload is passed
+// by its address, since it has 144 bytes.
+func (r *Run) completed(ref machine.Ref, done *event.Completion) {
 	if rec := &r.records[ref]; rec.attempts > 0 { // a node without attempts has no duration, for example a gate that a signal has completed
 		done.Duration = time.Duration(rec.end - rec.start)
 	}
 	done.Labels = r.branchesOf(ref)
-	return done
 }
 
 // endedPayload returns the payload of the run's last event.
