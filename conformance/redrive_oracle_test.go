@@ -34,7 +34,7 @@ type mender struct {
 	last     map[string]int          // the current iteration of each loop, by path
 	fresh    map[string]bool         // by path of a loop: whether no node of its current iteration has ended
 	inner    map[string]*kahn.Result // Results of returned graphs, by path; absent from a life's Result if the node does not run in that life
-	innerOf  map[string]int          // the number of attempts when the Result in inner was recorded
+	tries    map[string]int          // by path of a composite or an item: its number of attempts in the latest Result
 	end      cutShort                // how the first run is cut short
 
 	mu    sync.Mutex
@@ -44,7 +44,7 @@ type mender struct {
 
 func newMender(seed uint64) *mender {
 	r := rand.New(rand.NewPCG(seed, 33))
-	m := &mender{seed: seed, expands: map[string]*kahn.Graph{}, last: map[string]int{}, fresh: map[string]bool{}, inner: map[string]*kahn.Result{}, innerOf: map[string]int{}, retries: r.IntN(2) == 0}
+	m := &mender{seed: seed, expands: map[string]*kahn.Graph{}, last: map[string]int{}, fresh: map[string]bool{}, inner: map[string]*kahn.Result{}, tries: map[string]int{}, retries: r.IntN(2) == 0}
 	m.g = m.graph(r, 2+r.IntN(6), 1+r.IntN(3))
 	aborts := []kahn.FailureMode{kahn.Continue, kahn.AbortRunning}[r.IntN(2)]
 	m.stops = m.stops || aborts == kahn.AbortRunning
@@ -306,6 +306,8 @@ func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, s
 					in := sel
 					in.failed = inside.failed && sel.repeats(item, true) || sel.has(at)
 					m.keeps(k, n.Sub, item.Sub, at+"/", in)
+				} else {
+					m.forgets(at)
 				}
 			}
 		case n.Loop != nil:
@@ -318,6 +320,11 @@ func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, s
 			}
 			for i := 1; i < first; i++ {
 				k[fmt.Sprintf("%s#%d", path, i)] = true
+			}
+			if sel.iteration(path) > 0 || m.fresh[path] {
+				for i := first; i <= last; i++ {
+					m.forgets(fmt.Sprintf("%s#%d", path, i))
+				}
 			}
 		case n.Sub != nil:
 			m.keeps(k, n.Sub, r.Sub, path+"/", inside)
@@ -386,13 +393,12 @@ func (m *mender) notes(g *kahn.Graph, res *kahn.Result, prefix string) {
 		r, _ := res.Node(n.ID)
 		path := prefix + n.ID
 		inner := m.expands[n.ID]
+		m.attempted(path, r.Attempts)
 		switch {
-		case r.Sub == nil && r.Attempts > m.innerOf[path]: // a new attempt has begun, without nodes inside
-			m.forgets(path)
 		case r.Sub == nil:
 		case n.Map != nil && n.Sub != nil:
 			for item := range r.Sub.Nodes() {
-				if item.Sub != nil {
+				if m.attempted(prefix+item.ID, item.Attempts); item.Sub != nil {
 					m.notes(n.Sub, item.Sub, prefix+item.ID+"/")
 				}
 			}
@@ -401,10 +407,19 @@ func (m *mender) notes(g *kahn.Graph, res *kahn.Result, prefix string) {
 		case n.Sub != nil:
 			m.notes(n.Sub, r.Sub, path+"/")
 		case inner != nil:
-			m.inner[path], m.innerOf[path] = r.Sub, r.Attempts
+			m.inner[path] = r.Sub
 			m.notes(inner, r.Sub, path+"/")
 		}
 	}
+}
+
+// attempted records the number of attempts of a node or an item. If there is a new attempt, it began without nodes inside, at every depth: the nodes
+// inside count their attempts anew, and their steps may have been stopped before they returned a graph.
+func (m *mender) attempted(path string, attempts int) {
+	if attempts > m.tries[path] {
+		m.forgets(path)
+	}
+	m.tries[path] = attempts
 }
 
 // forgets removes the Results of the graphs that a node's step, and the steps inside, have returned.
