@@ -50,6 +50,9 @@ func (p *Plan) findGraphs(nodes []nodeState, prefix string, graph func(path stri
 	for i := range nodes {
 		n := &nodes[i]
 		ref, ok := p.Ref(n.ID)
+		if err := p.findFormer(n, prefix, graph); err != nil {
+			return err
+		}
 		if !ok || n.Inside == nil || n.Status.Terminal() && !n.Inside.Undoes {
 			continue // if the plan does not have the node, holdNodes returns an error later
 		}

@@ -519,7 +519,7 @@ func (tx *transaction) hasValues() bool {
 
 // isText reports whether the record can be encoded without the codec: it contains no error, and no value except an output whose text is known.
 func (n *nodeState) isText() bool {
-	return (n.Value == nil || n.Value.raw != nil) && n.Saved == nil && n.Signal == nil && n.List == nil && n.Merged == nil && n.Wait == nil && n.Inside == nil &&
+	return (n.Value == nil || n.Value.raw != nil) && n.Saved == nil && n.Signal == nil && n.List == nil && n.Merged == nil && n.Wait == nil && n.Inside == nil && n.Former == nil &&
 		n.Err == nil && n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Refused == nil && n.Errs == nil
 }
 
@@ -534,7 +534,7 @@ func (r *Run) encodeValues(tx *transaction) error {
 	})
 	for i := range tx.nodes {
 		n := &tx.nodes[i]
-		n.Inside = n.Inside.clone()
+		n.Inside, n.Former = n.Inside.clone(), n.Former.clone()
 		visit.node(n, tx.places[i].run.prefix)
 		n.renderErrors()
 	}

@@ -297,7 +297,7 @@ func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 		if list := f.lists[listKey(key(n))]; list != nil {
 			n.List, n.apart = &stored{raw: list}, true
 		}
-		if n.Inside == nil {
+		if f.fillFormer(n, key(n)); n.Inside == nil {
 			continue
 		}
 		f.collect(n, key(n))
@@ -316,6 +316,16 @@ func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 			n.Inside.placeSignals()
 		}
 	}
+}
+
+// fillFormer fills in the nodes of the last attempt's nested run.
+func (f *filler) fillFormer(n *nodeState, key string) {
+	if n.Former == nil || n.Former.Inside == nil {
+		return
+	}
+	prefix := keyInside(key, n.Attempts, 0, false)
+	n.Former.Inside.Nodes = slices.Clone(f.of[siblings{prefix: prefix}])
+	f.fillIn(n.Former.Inside.Nodes, func(n *nodeState) string { return prefix + n.ID })
 }
 
 // collect fills in the collected outputs of a loop's earlier iterations, if the loop continues and collects outputs.
@@ -724,6 +734,9 @@ func restoreEpochs(nodes []nodeState, kept []keptEpoch) {
 		}
 		if n.Inside != nil {
 			restoreEpochs(n.Inside.Nodes, kept)
+		}
+		if n.Former != nil && n.Former.Inside != nil {
+			restoreEpochs(n.Former.Inside.Nodes, kept)
 		}
 	}
 }

@@ -550,15 +550,26 @@ func (r *Run) unhashed(list []*Plan) []*Plan {
 // isExpansion reports whether the composite's nested run performs a graph that a step has returned.
 func (comp *composite) isExpansion() bool { return comp.child != nil && comp.child.rootInputs != nil }
 
-// forgetExpansion drops the graph into which an earlier attempt expanded.
+// forgetExpansion drops the nested run of an earlier attempt of an expanded node, since the next attempt begins.
 func (r *Run) forgetExpansion(ref machine.Ref) {
-	if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.isExpansion() {
+	x := r.extras[ref]
+	if x == nil {
+		return
+	}
+	if x.comp != nil && x.comp.isExpansion() {
 		x.comp = nil
+	}
+	if x.former != nil {
+		x.former = nil
 	}
 }
 
-// The method `contract` drops the expansion of an attempt that has ended and will be repeated, since the next attempt begins without an expansion.
+// The method `contract` ends the expansion of an attempt that has ended and will be repeated. The next attempt begins without an expansion. Until then
+// the nested run of the ended attempt is kept, for the result of a node that is stopped before its next attempt.
 func (r *Run) contract(x *extra) {
+	if x.comp != nil && x.comp.isExpansion() {
+		x.comp.own().ended = &endedExpansion{x.saved, x.texts.known().saved}
+	}
 	if x.kept != nil || x.comp != nil && x.comp.isExpansion() {
 		r.dropKept(x)
 		m := x.own()

@@ -785,6 +785,8 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 	switch {
 	case x != nil && x.comp == nil && x.kept != nil:
 		return x.kept.Inside.undone()
+	case x != nil && x.comp == nil && x.former != nil:
+		return x.former.Inside.undone()
 	case x == nil || x.comp == nil:
 		return CompensationNone
 	}

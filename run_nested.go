@@ -26,8 +26,9 @@ type composite struct {
 // compositeMore contains the fields that only loops set, and composites whose nodes are undone. All other composites share plainComposite, which is
 // never written to, because writers call composite.own first.
 type compositeMore struct {
-	past   []*Run       // for a loop with nodes that may have to be undone: the runs of earlier iterations
-	failed *failedWhole // set while the nodes inside are undone after a failed attempt; otherwise nil
+	past   []*Run          // for a loop with nodes that may have to be undone: the runs of earlier iterations
+	failed *failedWhole    // set while the nodes inside are undone after a failed attempt; otherwise nil
+	ended  *endedExpansion // for an expanded node: set when its attempt has ended and another attempt follows; otherwise nil
 
 	before iterations     // for a loop: the outputs of its earlier iterations
 	pause  *pause         // for a loop that waits for its next iteration, or whose wait was interrupted; otherwise nil

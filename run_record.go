@@ -92,6 +92,7 @@ type extraMore struct {
 	counted  uint64         // the number of the last transaction that records how many deltas the node has emitted
 	kept     *nodeState     // for a node that was expanded in an earlier life: its state in the snapshot, until its graph is known
 	answers  int            // the number of signals put into the field `kept`
+	former   *formerState   // for an expanded node whose last attempt ended in an earlier life: the nested run of this attempt, if its graph is not known
 
 	wait      *Wait             // for a suspended node: its wait
 	answered  *Wait             // the wait that ended last

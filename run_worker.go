@@ -360,6 +360,8 @@ func (r *Run) beginAttempt(t machine.Task, now int64) *Step {
 	step := r.last(t.Ref)
 	if step.run != nil {
 		step = &Step{} // a Step is never reused: it is also a context, and a context may be used after its attempt
+	}
+	if len(r.extras) > 0 {
 		r.forgetExpansion(t.Ref)
 	}
 	step.run, step.ref, step.attempt = r, t.Ref, t.Attempt

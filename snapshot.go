@@ -256,6 +256,7 @@ type nodeState struct {
 	Timeout  time.Duration `json:"timeout,omitempty"`
 	List     *stored       `json:"list,omitempty"` // the list of a map; missing for ended maps in files of older versions
 	Inside   *insideState  `json:"inside,omitempty"`
+	Former   *formerState  `json:"former,omitempty"`
 	// Listed reports whether the record's Value is the list of a map. It is set only in a store, in a record that does not describe a node.
 	Listed bool `json:"listed,omitempty"`
 	// Undo is the state of the node's compensation. In a store it has its own record.
@@ -547,6 +548,9 @@ func (visit visitor) node(n *nodeState, prefix string) {
 	if n.Wait != nil {
 		visit(path, &n.Wait.Info)
 	}
+	if n.Former != nil && n.Former.Inside != nil {
+		visit.node(n.Former.of(n), prefix)
+	}
 	in := n.Inside
 	if in == nil {
 		return
@@ -603,7 +607,7 @@ func cloneNodes(nodes []nodeState) []nodeState {
 		n := &nodes[i]
 		n.Value, n.Saved, n.Signal, n.List = clonePtr(n.Value), clonePtr(n.Saved), clonePtr(n.Signal), clonePtr(n.List)
 		n.Merged, n.Wait, n.Errs, n.Awaited = maps.Clone(n.Merged), clonePtr(n.Wait), slices.Clone(n.Errs), slices.Clone(n.Awaited)
-		n.Inside, n.Undo = n.Inside.clone(), clonePtr(n.Undo)
+		n.Inside, n.Former, n.Undo = n.Inside.clone(), n.Former.clone(), clonePtr(n.Undo)
 	}
 	return nodes
 }
@@ -691,6 +695,9 @@ func (n *nodeState) renderErrors() {
 	}
 	if n.Inside != nil {
 		n.Inside.renderErrors()
+	}
+	if n.Former != nil && n.Former.Inside != nil {
+		n.Former.Inside.renderErrors()
 	}
 }
 

@@ -170,6 +170,9 @@ func (h *held) install() {
 		if r.log != nil {
 			r.recorder.latest[ref] = latest{n.Latest, n.Status.Terminal()}
 		}
+		if f := h.former[i]; f != nil {
+			r.extra(ref).former = f
+		}
 		if kept := h.kept[i]; kept != nil {
 			if r.extra(ref).kept = kept; kept.Inside.Undoes {
 				r.allowUndo()
@@ -190,7 +193,9 @@ func (h *held) install() {
 		x.items = in.list
 		switch {
 		case in.begun():
-			in.installInside(x)
+			if in.installInside(x); in.ended != nil {
+				x.comp.own().ended = in.ended
+			}
 		case in.pauses():
 			in.installPause(r, x)
 		}

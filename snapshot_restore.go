@@ -512,13 +512,15 @@ type held struct {
 	signals map[machine.Ref]Decision // signals for nodes that wait, and for gates that the run has not reached
 	inside  []*held                  // the nodes inside composites, in the order of nodes
 	kept    map[int]*nodeState       // the states of expanded nodes whose graphs are not known, by index
+	former  map[int]*formerState     // the same for expanded nodes that wait for their next attempt
 	named   *heldNames               // names in an outermost run; made when the first signal is looked up
 	dropped []nodeState              // the nodes that run again
 
-	within *nodeState  // the composite that contains these nodes; nil for the outermost run
-	ref    machine.Ref // the composite's ref
-	list   *items      // the items of a map
-	past   []*held     // the earlier iterations of a loop with nodes that may have to be undone
+	within *nodeState      // the composite that contains these nodes; nil for the outermost run
+	ref    machine.Ref     // the composite's ref
+	list   *items          // the items of a map
+	past   []*held         // the earlier iterations of a loop with nodes that may have to be undone
+	ended  *endedExpansion // set if the nodes belong to an ended attempt of an expanded node that waits for its next attempt
 
 	run      *Run // the continuing run; nil until it is made
 	answers  map[machine.Ref]answer
@@ -549,6 +551,11 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 		h.refs = append(h.refs, ref)
 		if n.Status == Suspended && !p.net.Is(ref, machine.FlagGate) {
 			h.tokens[n.Wait.Token] = ref
+		}
+		if n.Former != nil {
+			if err := h.holdFormer(i, ref, prefix); err != nil {
+				return nil, err
+			}
 		}
 		if n.expanded() {
 			if n.Inside.plan != nil && (n.Inside.goesOn || n.Status.Terminal() && !n.Inside.isUnfinished()) {

@@ -46,6 +46,9 @@ func (r *Run) nodeStates() (nodes []nodeState) {
 				n.Inside.Nodes = r.extras[ref].insideNodes()
 				r.waiters().lend(place{r, ref})
 			}
+			if n.Former != nil {
+				n.Former.Inside.Nodes = r.extras[ref].formerNodes()
+			}
 			if n.Inside != nil && n.Inside.Undoes {
 				n.Inside.Past = r.extras[ref].pastStates(n.Inside.Iteration)
 			}
@@ -242,8 +245,18 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 		in.Nodes = nil
 		n.Inside, n.Dormant, n.TimedOut, n.Timeout = &in, x.kept.Dormant, x.kept.TimedOut, x.kept.Timeout
 		return
-	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && !w.Is(machine.WordExpanded): // there is no nested run, or only a nested run of an earlier attempt
+	case x.former != nil && n.Status.Terminal():
+		f := x.formerState()
+		n.Inside, n.Saved = f.Inside, f.Saved
 		return
+	case x.former != nil, x.comp != nil && x.comp.isExpansion() && !n.Status.Terminal() && !w.Is(machine.WordExpanded): // there is only a nested run of an earlier attempt
+		n.Former = x.formerState()
+		return
+	case x.comp == nil:
+		return
+	}
+	if ended := x.comp.ended; ended != nil { // the node was stopped before its next attempt
+		n.Saved = ended.stored()
 	}
 	if p := x.comp.pause; p != nil && n.Status == Running {
 		n.Inside = x.comp.stateBetween(p, r.timeAt(p.due))
@@ -302,8 +315,11 @@ func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
 // pastStates returns the iterations that precede the given iteration of a loop, with their nodes. They are needed if nodes of the loop may have to
 // be undone.
 func (x *extra) pastStates(before int) (list []insideState) {
-	if x.kept != nil {
+	switch {
+	case x.kept != nil:
 		return x.kept.Inside.Past
+	case x.comp == nil:
+		return nil // an expanded node has no earlier iterations
 	}
 	runs := x.comp.past
 	if c := x.comp.child; c != nil && c.iteration < before {
@@ -335,8 +351,11 @@ func (it iterations) collected(iteration int) (list []stored) {
 
 // insideNodes returns the states of the nodes inside a composite.
 func (x *extra) insideNodes() []nodeState {
-	if x.kept != nil {
+	switch {
+	case x.kept != nil:
 		return x.keptNodes()
+	case x.former != nil:
+		return x.formerNodes()
 	}
 	return x.comp.child.nodeStates()
 }
@@ -459,6 +478,7 @@ func (w *nodeWriter) rest(n *nodeState) {
 	w.NumberIf("timeout", int64(n.Timeout))
 	writeIf(w, "list", n.List)
 	writeIf(w, "inside", n.Inside)
+	writeIf(w, "former", n.Former)
 	w.Flag("listed", n.Listed)
 	writeIf(w, "undo", n.Undo)
 }
