@@ -131,8 +131,10 @@ type block struct {
 	run   *Run // the log's run; entries of nested runs have a logRest with their scope
 }
 
-func (b *block) append(e *entry, observed bool) {
-	l := logLine{at: e.at, ref: e.ref, back: e.back, attempt: e.attempt, kind: e.kind}
+// fill writes an entry into the last line, whose time is set.
+func (b *block) fill(e *entry, observed bool) {
+	l := &b.lines[len(b.lines)-1]
+	l.ref, l.back, l.attempt, l.kind = e.ref, e.back, e.attempt, e.kind
 	if nested := e.run != b.run; nested || e.arg != nil {
 		rest := logRest{arg: e.arg}
 		if nested {
@@ -144,7 +146,6 @@ func (b *block) append(e *entry, observed bool) {
 		b.rests = append(b.rests, rest)
 		l.rest = uint8(len(b.rests))
 	}
-	b.lines = append(b.lines, l)
 }
 
 // removeLast removes the last entry. No reader and no sink may have seen this entry.
@@ -335,22 +336,32 @@ func (l *eventLog) append(e *entry) {
 	if l.closed {
 		return // no entry follows the last event of the log
 	}
+	b := l.extend(e.at)
+	e.at = l.now
+	b.fill(e, l.observers > 0)
+	l.closed = e.kind.endsRun()
+}
+
+// extend adds a line that has only a time, and returns its block, of which it is the last line. The caller holds l.mu, and the log is not closed.
+func (l *eventLog) extend(at int64) *block {
 	// Two workers may read the clock in one order, and get the lock in the other order. The log has the order of the lock, and the times in the log must
 	// not decrease.
-	l.now = max(l.now, e.at)
-	e.at = l.now
+	l.now = max(l.now, at)
 	n := len(l.blocks)
 	if n == 0 || len(l.blocks[n-1].lines) == blockSize {
-		l.trim()
+		if l.trim(); l.blocks == nil { // most nodes have three events
+			l.blocks = make([]block, 0, 1+min(3*len(l.run.plan.names)/blockSize, 1024))
+		}
 		l.blocks = append(l.blocks, block{lines: make([]logLine, 0, blockSize), run: l.run})
 		n = len(l.blocks)
 	}
-	l.blocks[n-1].append(e, l.observers > 0)
 	l.last++
 	if l.hides {
 		l.hidden++
 	}
-	l.closed = e.kind.endsRun()
+	b := &l.blocks[n-1]
+	b.lines = append(b.lines, logLine{at: l.now})
+	return b
 }
 
 // upTo returns the entries with the ids `next` to `last`, including hidden entries. The result may end before `last`. The caller holds the run's
