@@ -79,6 +79,9 @@ func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held,
 		h = &held{within: n, ref: ref}
 		return h, h.holdPast(p.sub(ref), prefix)
 	}
+	if node.Loop != nil && n.isBefore() {
+		return &held{within: n, ref: ref}, nil
+	}
 	inner := p.sub(ref)
 	if node.Map != nil {
 		if list == nil {
@@ -98,6 +101,13 @@ func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held,
 	}
 	h.list = list
 	return h, h.holdPast(inner, prefix)
+}
+
+// isBefore reports whether a loop was resumed in a pause and was then stopped, before its next iteration began. Of the earlier iterations only the
+// outputs are known. The state has the number of the next iteration, and in Began the time at which the pause would have ended.
+func (n *nodeState) isBefore() bool {
+	in := n.Inside
+	return n.Status.Terminal() && in.Iteration > 1 && in.Ended.IsZero() && in.Due.IsZero() && len(in.Nodes) == 0 && len(in.Past) == 0
 }
 
 // holdPast matches the earlier iterations of a loop with the plan.
@@ -198,6 +208,10 @@ func (h *held) install() {
 			}
 		case in.pauses():
 			in.installPause(r, x)
+		case in.within.Inside != nil && in.within.isBefore():
+			x.comp = newComposite(nil)
+			x.comp.restore(in.within.Inside)
+			x.comp.own().pause = &pause{next: in.within.Inside.Iteration, due: int64(in.within.Inside.Began.Sub(r.start)), over: true}
 		}
 		for _, past := range in.past {
 			past.installPast(r, x.comp)
@@ -211,6 +225,9 @@ func (h *held) install() {
 // goOn makes a composite continue inside. The composite runs again, in the same attempt, with its full timeouts.
 func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 	in := *n.Inside
+	if n.isBefore() {
+		in.Due = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) // the loop pauses again for its whole Pause: see installPause
+	}
 	n.Inside = &in
 	ended := n.Status.Terminal()
 	if n.reopened = ended; ended {

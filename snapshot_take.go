@@ -258,10 +258,14 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 	if ended := x.comp.ended; ended != nil { // the node was stopped before its next attempt
 		n.Saved = ended.stored()
 	}
-	if p := x.comp.pause; p != nil && n.Status == Running {
+	switch p := x.comp.pause; {
+	case p != nil && n.Status == Running:
 		n.Inside = x.comp.stateBetween(p, r.timeAt(p.due))
-	} else if x.comp.child != nil {
+	case x.comp.child != nil:
 		n.Inside = x.comp.state()
+	case p != nil && n.Status.Terminal():
+		n.Inside = x.comp.stateBetween(p, r.timeAt(p.due))
+		n.Inside.Due = time.Time{} // see insideState.isBefore
 	}
 	if n.Status != Running {
 		return
@@ -356,6 +360,8 @@ func (x *extra) insideNodes() []nodeState {
 		return x.keptNodes()
 	case x.former != nil:
 		return x.formerNodes()
+	case x.comp.child == nil:
+		return nil
 	}
 	return x.comp.child.nodeStates()
 }
