@@ -25,7 +25,8 @@ type trial struct {
 	options  Options
 	inputs   map[string]any
 	// during is called before each execution of the workflow; tests use it to send requests at chosen times.
-	during func(env *testsuite.TestWorkflowEnvironment, execution int)
+	during       func(env *testsuite.TestWorkflowEnvironment, execution int)
+	interceptors []interceptor.WorkerInterceptor
 	// envs are the environments of all executions.
 	envs []*testsuite.TestWorkflowEnvironment
 
@@ -60,8 +61,8 @@ func (x *trial) run(t testing.TB) (*kahn.Result, error) {
 		env := suite.NewTestWorkflowEnvironment()
 		env.SetStartTime(now)
 		env.SetTestTimeout(time.Minute)
-		env.SetWorkflowRunTimeout(100 * 365 * 24 * time.Hour)                       // answers to gates may come late
-		env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // a busy machine may be slow
+		env.SetWorkflowRunTimeout(100 * 365 * 24 * time.Hour)                                                     // answers to gates may come late
+		env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute, Interceptors: x.interceptors}) // a busy machine may be slow
 		require.NoError(t, x.options.Register(env))
 		if x.during != nil {
 			x.during(env, x.executions)
