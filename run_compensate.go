@@ -27,16 +27,17 @@ func (x *compensation) policy() Retry {
 // undoing is the state of a run that undoes nodes. Each run of a tree undoes its own nodes, in its own order. If a run undoes a composite, the runs
 // nested in this composite undo their nodes when the composite's turn comes.
 type undoing struct {
-	nodes  map[machine.Ref]*undo
-	status RunStatus       // the status (not RunCompleted) because of which the run first began to undo its nodes; RunPending if it undoes them for another reason
-	whole  bool            // whether the nested run keeps its verdict although its nodes are undone, see insideState.Whole
-	again  bool            // whether the run performs only the compensations that a repair has begun again, see Run.repeatsNode
-	open   bool            // whether the restored nested run had failed because of a compensation: if a repeated one fails, the run fails again
-	by     *Run            // the run that waits for the undos in progress, and counts their goroutines and timers; nil if no undo is in progress
-	then   func(now int64) // called when all nodes are undone; nil if `by` is the run itself
-	failed []error         // the errors of the nodes in this run and its nested runs that could not be undone, in the order of failure
-	active []*undo         // the undos, in this run and in nested runs, that are running or backing off and for which this run waits: see `by`
-	abort  *stopCause      // in the outermost run: why no more nodes are undone; nil while nodes may be undone
+	nodes   map[machine.Ref]*undo
+	status  RunStatus       // the status (not RunCompleted) because of which the run first began to undo its nodes; RunPending if it undoes them for another reason
+	whole   bool            // whether the nested run keeps its verdict although its nodes are undone, see insideState.Whole
+	again   bool            // whether the run performs only the compensations that a repair has begun again, see Run.repeatsNode
+	open    bool            // whether the restored nested run had failed because of a compensation: if a repeated one fails, the run fails again
+	by      *Run            // the run that waits for the undos in progress, and counts their goroutines and timers; nil if no undo is in progress
+	then    func(now int64) // called when all nodes are undone; nil if `by` is the run itself
+	failed  []error         // the errors of the nodes in this run and its nested runs that could not be undone, in the order of failure
+	delayed []*undo         // the restored undos, until the run begins again to undo its nodes: see delayUndos
+	active  []*undo         // the undos, in this run and in nested runs, that are running or backing off and for which this run waits: see `by`
+	abort   *stopCause      // in the outermost run: why no more nodes are undone; nil while nodes may be undone
 
 	busy     int              // in the outermost run: the number of runs of the tree that undo nodes now, plus the number of undos whose field `resumed` is true
 	fresh    []*undo          // in the outermost run: the undos that a redrive has changed; empty once the change is recorded
@@ -258,6 +259,7 @@ func (r *Run) performUndos(now int64) {
 		return
 	}
 	r.landUndos(now)
+	r.delayUndos(now)
 	for !r.holdsBack() {
 		ref, ok := r.st.NextUndo()
 		if !ok {
@@ -283,6 +285,19 @@ func (r *Run) performUndos(now int64) {
 			u.pause(u.rules().policy().bound(time.Duration(u.due - now)))
 		default:
 			u.begin(now)
+		}
+	}
+}
+
+// delayUndos lets the restored undos back off that backed off before the run was resumed. They neither take nor await slots before their backoffs end,
+// as if the run had not been interrupted.
+func (r *Run) delayUndos(now int64) {
+	list := r.undo.delayed
+	r.undo.delayed = nil
+	for _, u := range list {
+		if u.due > now && r.undo.nodes[u.ref] == u && u.own() != nil && !r.repeatsInside(u.ref) && r.st.DelayUndo(u.ref) {
+			u.taken()
+			u.backOff(u.rules().policy().bound(time.Duration(u.due - now)))
 		}
 	}
 }
@@ -573,8 +588,12 @@ func (u *undo) failed(err error, kind CauseKind, facts errorFacts, random float6
 
 // pause delays the next attempt.
 func (u *undo) pause(delay time.Duration) {
+	u.run.st.PauseUndo(u.ref)
+	u.backOff(delay)
+}
+
+func (u *undo) backOff(delay time.Duration) {
 	r, by := u.run, u.run.undo.by
-	r.st.PauseUndo(u.ref)
 	by.undo.active = append(by.undo.active, u)
 	u.backoff = by.after(delay, func(int64) {
 		u.leave()

@@ -893,7 +893,7 @@ func (r *Run) restoreUndo(ref machine.Ref, s *undoState) {
 	case CompensationFailed:
 		r.reportUndone(r.path(ref), u.err)
 	case CompensationRunning:
-		u.resumed = true
+		u.resumed, r.undo.delayed = true, append(r.undo.delayed, u)
 		r.outermost().undoes().busy++
 	}
 }

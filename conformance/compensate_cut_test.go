@@ -167,3 +167,70 @@ func TestUndoingKeepsItsStatus(t *testing.T) {
 		})
 	}
 }
+
+// Nodes of several runs wait for a key in order to be undone, and a node that backs off joins them when its backoff ends. A cut changes neither who
+// waits nor the order in which the runs wait.
+func TestCutWhileNodesWaitToBeUndone(t *testing.T) {
+	x := kahn.Node{ID: "x", Key: "k", Compensate: succeedsUndo, CompensateRetry: kahn.Retry{MaxAttempts: 5, InitialDelay: 2 * time.Second, Jitter: kahn.JitterNone}}
+	inner := graph(x)
+	subs := graph(subgraph("S0", inner), subgraph("S1", inner), subgraph("S2", inner), after("f", "S0", "S1", "S2"))
+	items := graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": numbers(3)}, Sub: inner}, after("f", "M"))
+	expanded := graph(after("E0"), after("E1"), after("E2"), after("f", "E0", "E1", "E2"))
+	for _, row := range []struct {
+		name  string
+		g     *kahn.Graph
+		fails string
+	}{
+		{"sub-graphs", subs, "f"},
+		{"items", items, "f"},
+		{"expanded nodes", expanded, "f"},
+		{"inside a sub-graph", graph(subgraph("O", subs)), "O/f"},
+	} {
+		for _, at := range []string{"in the backoff", "after the backoff", "always"} {
+			t.Run(row.name+" "+at, func(t *testing.T) {
+				opts := []kahn.Option{kahn.KeyLimit(1), kahn.ExpandedGraphs(func(string, any) (*kahn.Graph, error) { return inner, nil })}
+				var order []string
+				bothWays(t, row.g, opts, nil, func(x *courier) {
+					cut := func(now string) {
+						if at == now || at == "always" {
+							x.cut()
+						}
+					}
+					if row.name == "expanded nodes" {
+						for i := range 3 {
+							x.reply(fmt.Sprint("E", i), nil, kahn.Expand(inner, nil, nil))
+						}
+					}
+					last := func() string { return strings.Fields(x.log[len(x.log)-1])[1] }
+					for range 3 {
+						x.reply(last(), 1, nil)
+					}
+					begun := len(x.log)
+					x.reply(row.fails, nil, errStep)
+					first := last()
+					x.reply(first, nil, errStep) // first backs off, and the second is being undone
+					second := last()
+					cut("in the backoff")
+					cut("in the backoff")
+					x.due(2 * time.Second)
+					x.wait(2 * time.Second)
+					cut("after the backoff")
+					cut("after the backoff")
+					x.reply(second, nil, errStep)
+					third := last()
+					require.NotEqual(t, first, third, "the third has waited longer")
+					cut("after the backoff")
+					x.wait(4 * time.Second)
+					cut("after the backoff")
+					for _, path := range []string{third, first, second} {
+						require.Equal(t, path, last())
+						x.reply(path, nil, nil)
+					}
+					require.True(t, x.c.Run().Status().Terminal())
+					order = append(order, fmt.Sprint(x.log[begun:]))
+				})
+				require.Equal(t, order[0], order[1])
+			})
+		}
+	}
+}

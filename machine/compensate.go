@@ -31,10 +31,11 @@ func (c *Compensation) UnmarshalText(text []byte) error { return compensationNam
 // The type `undoing` is the part of a State that concerns the compensation of nodes. The Run undoes the nodes, and calls Reverse, NextUndo and
 // Undone. Cleanup nodes have a counter of their own, so that the State notices when all other nodes have ended.
 type undoing struct {
-	cleanups int32     // cleanup nodes that are not terminal
-	asked    moment    // the latest moment at which the State called Host.Reverses
-	holds    bool      // whether nodes that have not started must wait until no node is left to undo
-	reversal *reversal // the current pass, or nil
+	cleanups int32         // cleanup nodes that are not terminal
+	asked    moment        // the latest moment at which the State called Host.Reverses
+	holds    bool          // whether nodes that have not started must wait until no node is left to undo
+	reversal *reversal     // the current pass, or nil
+	lines    map[Ref]int32 // in a restored State: the groups in whose lines nodes waited for slots in order to be undone, until their turns begin
 }
 
 // A moment is a point near the end of a run. At this point the host may begin to undo nodes.
@@ -166,6 +167,11 @@ func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 func (x *reversal) turn(s *Locked, r Ref) {
 	if x.state[r] == undoAhead {
 		x.state[r] = undoContends
+		if g, waited := s.undo.lines[r]; waited {
+			delete(s.undo.lines, r)
+			s.enqueue(g, r, s.takesToken(r))
+			return
+		}
 		x.ready.Insert(int(s.order.pos[r]))
 		return
 	}
@@ -229,6 +235,16 @@ func (s *Locked) PauseUndo(r Ref) {
 func (s *Locked) ContinueUndo(r Ref) {
 	s.undo.reversal.state[r] = undoContends
 	s.undo.reversal.ready.Insert(int(s.order.pos[r]))
+}
+
+// DelayUndo does what NextUndo and then PauseUndo do for a node whose turn has begun, but takes no slots in between. If the node does not contend for
+// slots, DelayUndo changes nothing and returns false.
+func (s *Locked) DelayUndo(r Ref) bool {
+	if !s.Undoes() || s.undo.reversal.state[r] != undoContends || !s.undo.reversal.ready.Remove(int(s.order.pos[r])) {
+		return false
+	}
+	s.undo.reversal.state[r] = undoPauses
+	return true
 }
 
 // Undone ends the turn of a node that was undone or could not be undone. It reports whether this was the last turn. After the last turn, the hold

@@ -18,7 +18,8 @@ type lineQueue struct {
 	crowds
 	listed  bool   // whether Slots.waiting contains the queue
 	parked  bool   // whether the queue is set aside until the run has a free slot of its own, see park
-	arrival uint64 // if the queue is listed or parked: its place in the order of Slots.waiting
+	keeps   bool   // whether the queue keeps its arrival although it is not listed: see KeepLine
+	arrival uint64 // if the queue is listed or parked, or if keeps is set: its place in the order of Slots.waiting
 }
 
 // The queues of a line.
@@ -203,11 +204,14 @@ func (s *Locked) await(c *crowd, g int32) {
 		if !s.isFull() { // the run undoes nodes, which need no slot of the run's own limit
 			s.unpark(g, of)
 		}
+	case !q.listed && q.keeps:
+		s.unpark(g, of)
 	case !q.listed:
 		x.arrivals++
 		q.listed, q.arrival = true, x.arrivals
 		x.waiting[of] = append(x.waiting[of], waiting{s, g, x.arrivals})
 	}
+	q.keeps = false
 }
 
 // queueAt names a queue of a line.

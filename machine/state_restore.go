@@ -384,7 +384,7 @@ type Line struct {
 	Key     string
 	Token   bool   // whether the nodes need tokens
 	Arrival uint64 // orders the lines of the runs that share the slots
-	Nodes   []Ref  // the waiting nodes that are ready; the list may be empty
+	Nodes   []Ref  // the waiting nodes that are ready or contend for slots in order to be undone; the list may be empty
 }
 
 // Lines returns the lines in which nodes of the run wait. After Rebuild, the coordinator sorts the lines of all runs by Arrival, and passes each line
@@ -399,7 +399,7 @@ func (s *Locked) Lines() (list []Line) {
 			}
 			l := Line{Group: int32(g), Token: of == needToken, Arrival: q.arrival}
 			q.eachWaiting(func(pos int32) bool {
-				if r := s.order.at[pos]; statusOf(s.words[r]) == Ready {
+				if r := s.order.at[pos]; s.waitsInLine(r) {
 					l.Nodes = append(l.Nodes, r)
 				}
 				return true
@@ -424,17 +424,37 @@ func (s *Locked) KeepLine(l *Line) {
 	if l.Token {
 		of = needToken
 	}
-	if q := &x.queues[of]; !q.listed && !q.parked {
+	var now []Ref // the nodes that join the line now; the others join it when their turns to be undone begin
+	q, later := &x.queues[of], 0
+	for _, r := range l.Nodes {
+		switch {
+		case s.known(r) != nil || !s.Needs(r, x.Slots):
+		case statusOf(s.words[r]) == Ready && s.ready.Has(int(s.order.pos[r])), s.beingUndone(r) && s.undo.reversal.ready.Has(int(s.order.pos[r])):
+			now = append(now, r)
+		case s.undo != nil && s.undo.reversal == nil && statusOf(s.words[r]).Terminal():
+			if later++; s.undo.lines == nil {
+				s.undo.lines = map[Ref]int32{}
+			}
+			s.undo.lines[r], q.keeps = g, true
+		}
+	}
+	if !q.listed && !q.parked {
 		x.arrivals = max(x.arrivals, l.Arrival)
-		if q.arrival = l.Arrival; s.isFull() { // otherwise the next offer would set the queue aside
+		switch q.arrival = l.Arrival; {
+		case later > 0 && len(now) == 0: // the line is listed later, since the next offer would take an empty line off the list
+		case s.isFull(): // otherwise the next offer would set the queue aside
 			s.park(g, of)
-		} else {
+		default:
 			q.listed = true
 			x.waiting[of] = append(x.waiting[of], waiting{s, g, l.Arrival})
 		}
 	}
-	for _, r := range l.Nodes {
-		if s.known(r) == nil && statusOf(s.words[r]) == Ready && s.Needs(r, x.Slots) && s.ready.Remove(int(s.order.pos[r])) {
+	for _, r := range now {
+		contending := &s.ready
+		if s.beingUndone(r) {
+			contending = &s.undo.reversal.ready
+		}
+		if contending.Remove(int(s.order.pos[r])) { // false if the list contains the node twice
 			s.enqueue(g, r, s.takesToken(r))
 		}
 	}

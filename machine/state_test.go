@@ -323,6 +323,37 @@ func TestPausedUndoGivesItsSlotsBackOnce(t *testing.T) {
 	require.True(t, ok)
 }
 
+// A restored node that backs off before it is undone again takes no slot, and returns none. It contends when its pause is over.
+func TestDelayedUndoTakesNoSlots(t *testing.T) {
+	t.Parallel()
+	ids, nodes := numbered(2, machine.NodeSpec{})
+	net := build(t, ids, nodes)
+	net.SetGroups([][]int32{{0}, {0}}, []machine.Bound{{Limit: 1}})
+	st := machine.New(net, &machine.Setup{})
+	s := (*machine.Locked)(st)
+	s.AllowUndo()
+	for task, ok := st.Next(); ok; task, ok = st.Next() {
+		require.NoError(t, st.Settle(task.Token, machine.Outcome{Status: machine.Completed}))
+	}
+	require.False(t, s.DelayUndo(0), "nothing is being undone")
+	require.Equal(t, 2, s.Reverse(func(machine.Ref) bool { return true }, false))
+	require.True(t, s.DelayUndo(0))
+	require.False(t, s.DelayUndo(0), "it pauses")
+	only, ok := s.NextUndo()
+	require.True(t, ok)
+	require.Equal(t, machine.Ref(1), only)
+	require.False(t, s.DelayUndo(1), "it is being undone")
+	s.ContinueUndo(0)
+	_, ok = s.NextUndo()
+	require.False(t, ok, "the slot is held")
+	require.False(t, s.DelayUndo(0), "it waits in a line")
+	require.False(t, s.Undone(1))
+	next, ok := s.NextUndo()
+	require.True(t, ok)
+	require.Equal(t, machine.Ref(0), next)
+	require.True(t, s.Undone(0))
+}
+
 // A composite that completed despite failures inside, and whose end cannot be written, fails like any node: the run has handled no failure.
 func TestOverruledTolerance(t *testing.T) {
 	t.Parallel()
