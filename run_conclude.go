@@ -246,6 +246,9 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		return c, true
 	}
 	if x != nil && x.timedOut != timeoutNone {
+		if c.err == ErrAborted && r.plan.node(ref).Loop != nil {
+			c.err = ErrTimeout // see stoppedLoop: the loop has no error of its own, and the timeout passed while the nodes inside were undone
+		}
 		c = conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, c.err), random: c.random}
 		if x.timedOut == timeoutOverall {
 			c.noRetry = event.NoRetryOverall

@@ -168,6 +168,28 @@ func TestUndoingKeepsItsStatus(t *testing.T) {
 	}
 }
 
+// A draining stop ends a loop after its current iteration. While the iteration is undone, the Timeout of the loop passes. The error then says only that,
+// since the loop itself has returned no error; so a cut does not change it.
+func TestTimeoutOfALoopWhoseIterationIsUndone(t *testing.T) {
+	x := kahn.Node{ID: "x", Compensate: succeedsUndo}
+	g := graph(kahn.Node{ID: "L", Sub: graph(x), Loop: &kahn.Loop{MaxIterations: 3, While: whileLess(3)}, Timeout: time.Minute}, after("w"))
+	bothWays(t, g, []kahn.Option{kahn.StopScheduling}, nil, func(x *courier) {
+		x.reply("w", nil, errStep)
+		x.reply("L#1/x", 1, nil)
+		x.cut()
+		x.wait(time.Minute)
+		x.cut()
+		x.reply("L#1/x", nil, nil)
+		res, err := x.c.Result()
+		require.Error(t, err)
+		l := must(res.Node("L"))
+		require.Equal(t, kahn.CauseTimeout, l.Cause.Kind)
+		require.Equal(t, kahn.CompensationDone, l.Compensation)
+		require.EqualError(t, l.Cause.Err, `node "L": timeout: timed out after 1m0s`, "cuts %v", x.cuts)
+		require.NotErrorIs(t, l.Cause.Err, kahn.ErrAborted)
+	})
+}
+
 // Nodes of several runs wait for a key in order to be undone, and a node that backs off joins them when its backoff ends. A cut changes neither who
 // waits nor the order in which the runs wait.
 func TestCutWhileNodesWaitToBeUndone(t *testing.T) {
