@@ -279,7 +279,9 @@ func (r *Run) land(from *restoration) {
 		}
 	}
 	h.inTurn()
-	x.landLines(runs)
+	if !from.recovers { // otherwise a slot may be free for which the lines wait, since a repeated attempt does not hold it: all nodes contend again
+		x.landLines(runs)
+	}
 	if from.file.Status == RunSuspended {
 		r.stage = stageResting
 	}

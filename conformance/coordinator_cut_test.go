@@ -125,6 +125,35 @@ func TestCutAfterInterruptedPause(t *testing.T) {
 	})
 }
 
+// A node waits for a key that a node inside an expanded node holds. If the run repeats the attempts inside, since it does not know the graph, the key is
+// free. So the waiting node begins, even if the step of the expanded node does not return its graph again.
+func TestCutWithoutTheGraphOfTheHolder(t *testing.T) {
+	inner := graph(kahn.Node{ID: "n", Key: "k"})
+	for _, waits := range []kahn.Node{{ID: "m", Key: "k", After: []string{"b"}}, subgraph("S", graph(kahn.Node{ID: "m", Key: "k"}), "b")} {
+		g := graph(kahn.Node{ID: "E"}, after("b"), waits)
+		for _, again := range []error{kahn.Permanent(errStep), kahn.Expand(inner, nil, nil)} {
+			bothWays(t, g, []kahn.Option{kahn.KeyLimit(1)}, nil, func(x *courier) {
+				x.reply("E", nil, kahn.Expand(inner, nil, nil))
+				x.reply("b", nil, nil)
+				require.NotContains(t, fmt.Sprint(x.log), "m]", "the key is taken")
+				x.cut()
+				if x.cuts {
+					x.reply("E", nil, again)
+				} else {
+					x.reply("E/n", nil, nil)
+				}
+				for len(x.c.InFlight()) > 0 {
+					require.NoError(t, x.c.Return(x.c.InFlight()[0], nil, nil))
+					x.take()
+				}
+				require.True(t, x.c.Run().Status().Terminal(), "cuts %v: %v", x.cuts, x.log)
+				slices.Sort(x.log)
+				x.log = slices.DeleteFunc(slices.Compact(x.log), func(call string) bool { return call == "0s E/n" })
+			})
+		}
+	}
+}
+
 // The Timeout of a composite's attempt ends with the attempt, also if an earlier attempt of the composite was restored in the same life.
 func TestCutBeforeNextAttempt(t *testing.T) {
 	g := graph(kahn.Node{ID: "S", Sub: graph(after("x")), Timeout: time.Hour, Retry: secondTryAfter(time.Minute)}, after("w"))
