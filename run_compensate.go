@@ -664,6 +664,8 @@ func (r *Run) isUndoing() bool { return r.undo != nil && r.undo.status != RunPen
 // method calls undoing.then, unless that function is nil.
 func (u *undo) over(now int64) {
 	r := u.run
+	x := r.undo
+	by, then := x.by, x.then
 	if !r.st.Undone(u.ref) {
 		if r.tree != nil {
 			r.tree.touch(r)
@@ -671,9 +673,9 @@ func (u *undo) over(now int64) {
 		return
 	}
 	r.outermost().undo.busy--
-	x := r.undo
-	by, then := x.by, x.then
-	x.by, x.then = nil, nil
+	if !r.st.Undoes() { // if it does, Undone has called `reverses` again, since the last cleanup node ended during the undoing
+		x.by, x.then = nil, nil
+	}
 	if r.outer != nil && r.concluded() {
 		r.leavePool()
 	}
