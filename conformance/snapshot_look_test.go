@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -230,4 +231,68 @@ func TestSkipWithoutItsBranch(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []kahn.Status{0, kahn.Completed, kahn.Skipped}, []kahn.Status{nodes[0].Status, nodes[1].Status, nodes[2].Status})
 	require.Equal(t, kahn.SkipConditionBranch, nodes[2].Skip.Kind)
+}
+
+// The nodes of a snapshot have causes with the errors that the causes of the Result's nodes have.
+func TestCausesOfSnapshotNodes(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		g := graph(after("fine"), kahn.Node{ID: "fails", Do: always(errStep)}, after("victim", "fails"),
+			kahn.Node{ID: "slow", Do: untilStopped, OverallTimeout: time.Second}, kahn.Node{ID: "stopped", Do: untilStopped}, kahn.Node{ID: "skipped", Disabled: true},
+			subgraph("S", graph(kahn.Node{ID: "fails", Do: always(errStep)})))
+		r := tryControlled(t, t.Context(), g, nothing, func(run *kahn.Run) {
+			time.Sleep(time.Minute)
+			run.Cancel()
+		})
+		r.expect("fine:ok fails:F victim:X slow:F stopped:C skipped:S/ann S:F", "failed")
+		for _, s := range []*kahn.Snapshot{r.Snapshot(), reload(t, r.Snapshot())} {
+			nodes, err := s.Nodes(r.Plan())
+			require.NoError(t, err)
+			for _, n := range nodes {
+				want := r.node(n.ID).Cause
+				require.Equal(t, want.Err != nil, n.Cause.Err != nil, n.ID)
+				if want.Err == nil {
+					continue
+				}
+				require.Equal(t, want.Err.Error(), n.Cause.Err.Error(), n.ID)
+				var own *kahn.NodeError
+				var upstream *kahn.UpstreamError
+				require.Equal(t, n.ID != "victim", errors.As(n.Cause.Err, &own), n.ID)
+				require.Equal(t, n.ID == "victim", errors.As(n.Cause.Err, &upstream), n.ID)
+			}
+			require.Error(t, nodes[1].Cause.Err)
+			require.Error(t, nodes[2].Cause.Err)
+			require.Error(t, nodes[len(nodes)-1].Inside[0].Cause.Err)
+		}
+	})
+}
+
+// A forged snapshot of a gate can be looked at, even if it has no wait although the gate is suspended, or a wait although the gate is not.
+func TestSnapshotNodesWithForgedWaits(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		g := graph(gate("G"), gate("H"))
+		r := pause(t, g, nothing)
+		data, err := json.Marshal(r.Snapshot())
+		require.NoError(t, err)
+		var file map[string]any
+		require.NoError(t, json.Unmarshal(data, &file))
+		states := file["nodes"].([]any)
+		require.Len(t, states, 2)
+		G, H := states[0].(map[string]any), states[1].(map[string]any)
+		require.Contains(t, G, "wait")
+		delete(G, "wait")
+		H["status"] = "completed"
+		data, err = json.Marshal(file)
+		require.NoError(t, err)
+		s := new(kahn.Snapshot)
+		require.NoError(t, json.Unmarshal(data, s))
+		for _, p := range []*kahn.Plan{nil, r.Plan()} {
+			nodes, err := s.Nodes(p)
+			require.NoError(t, err)
+			require.Equal(t, " G:suspended H:ok", treeOf(nodes))
+			require.Nil(t, nodes[0].Wait)
+			require.Nil(t, nodes[1].Wait)
+		}
+		_, err = executeRun(t, t.Context(), g, neverStep(t), kahn.Resume(s))
+		require.ErrorIs(t, err, kahn.ErrBadValue)
+	})
 }
