@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
 )
@@ -425,6 +427,14 @@ func TestTestRefused(t *testing.T) {
 	_, err := executeRun(t, t.Context(), g, neverStep(t), kahn.TestMode{Mocks: mocks{"Z": {}, "B": {}}, Unmock: []string{"C"}})
 	if err == nil || strings.Count(err.Error(), "\n") != 2 || strings.Index(err.Error(), `"B"`) > strings.Index(err.Error(), `"Z"`) {
 		t.Errorf("not all that is unknown is named, in order: %v", err)
+	}
+	for want, sequence := range map[string][]kahn.Mock{
+		"number 1 of the Sequence: ":               {{Value: 1, Err: errStep}, {}},
+		"number 2 of the Sequence: ":               {{}, {Value: 1, Err: errStep}},
+		"mock 2 of the Sequence has a Sequence it": {{}, {Sequence: []kahn.Mock{{}}}},
+	} {
+		_, err := executeRun(t, t.Context(), g, neverStep(t), kahn.TestMode{Mocks: mocks{"A": {Sequence: sequence}}})
+		require.ErrorContains(t, err, want)
 	}
 }
 
