@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/internal/race"
 	"github.com/seed-c794f7ef/kahn/store"
@@ -173,4 +175,41 @@ func TestAllocationsOfDurableChain(t *testing.T) {
 	if node := (objects(600) - objects(100)) / 500; node > 8 {
 		t.Errorf("%.1f objects a node", node)
 	}
+}
+
+// TestQueuedInTheStore: a commit that ends an attempt also queues the nodes that become ready, and counts for their successors. The start of a node
+// takes it from the queue.
+func TestQueuedInTheStore(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "", func(t *testing.T) {
+		db := new(store.Memory)
+		var seen []string
+		g := graph(kahn.Node{ID: "A", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: ms, Jitter: kahn.JitterNone}}, after("B"), after("C", "A", "B"), after("D", "A", "B"))
+		r := try(t, g, func(_ context.Context, s *kahn.Step) (any, error) {
+			time.Sleep(10 * ms) // A is queued again meanwhile
+			stored, err := db.Load(t.Context(), "r")
+			require.NoError(t, err)
+			text := fmt.Sprint(s.ID(), s.Attempt(), ":")
+			for _, id := range []string{"A", "B", "C", "D"} {
+				n := stored.Nodes[id]
+				text += fmt.Sprintf(" %s %d/%d", id, n.Resolved, n.Required)
+				if n.Queued {
+					text += " queued"
+				}
+			}
+			if seen = append(seen, text); s.ID() == "A" && s.Attempt() == 1 {
+				return nil, errStep
+			}
+			return nil, nil
+		}, kahn.Durable(db), kahn.RunID("r"), kahn.Limit(1))
+		r.expect("A:ok B:ok C:ok D:ok", "completed")
+		require.Equal(t, []string{
+			"A1: A 0/0 B 0/0 queued C 0/0 D 0/0",
+			"B1: A 0/0 queued B 0/0 C 0/0 D 0/0",
+			"A2: A 0/0 B 0/0 C 1/2 D 1/2",
+			"C1: A 0/0 B 0/0 C 2/2 D 2/2 queued",
+			"D1: A 0/0 B 0/0 C 2/2 D 2/2",
+		}, seen)
+		counted(t, db)
+	})
 }
