@@ -6,6 +6,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -449,4 +450,62 @@ func TestRequestsAndCrashes(t *testing.T) {
 			}
 		})
 	})
+}
+
+// lateRequest is a store to which a request comes while the last commit of a run is on its way. From then on it loads no requests until the context
+// of the load ends.
+type lateRequest struct {
+	*store.Memory
+	request store.Request
+	ended   atomic.Bool
+	commits atomic.Int32 // after the last commit of the run
+	loads   atomic.Int32 // likewise
+}
+
+func (s *lateRequest) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+	if s.ended.Load() {
+		s.commits.Add(1)
+	}
+	if c.Status.Terminal() && !s.ended.Swap(true) {
+		if _, err := s.Post(ctx, "r", s.request); err != nil {
+			return 0, err
+		}
+		synctest.Wait()
+	}
+	return s.Memory.Commit(ctx, l, c)
+}
+
+func (s *lateRequest) LoadRequests(ctx context.Context, run string, after uint64, limit int) ([]store.PostedRequest, error) {
+	if s.ended.Load() {
+		s.loads.Add(1)
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.Memory.LoadRequests(ctx, run, after, limit)
+}
+
+// A run whose end is being written takes no requests. The store refuses them with the end, and the end does not wait for a store that loads none.
+func TestRequestsDuringTheEnd(t *testing.T) {
+	t.Parallel()
+	signal, err := kahn.PrepareSignal("G", kahn.Decision{Value: 7, ID: "late"})
+	require.NoError(t, err)
+	stop := cancelRun
+	stop.ID = "late"
+	for name, q := range map[string]store.Request{"a signal": signal, "a cancel": stop} {
+		inBubble(t, name, func(t *testing.T) {
+			db := &lateRequest{Memory: new(store.Memory), request: q}
+			began := time.Now()
+			r := life(t, graph(after("A")), nothing, db)
+			r.expect("A:ok", "completed")
+			require.NoError(t, r.err)
+			require.Empty(t, r.Warnings)
+			require.Zero(t, time.Since(began))
+			require.True(t, db.ended.Load())
+			require.Zero(t, db.loads.Load())
+			require.Zero(t, db.commits.Load())
+			status, why := became(t, db, "late")
+			require.Equal(t, store.RequestRefused, status)
+			require.Equal(t, store.ErrEnded.Error(), why)
+		})
+	}
 }

@@ -367,3 +367,24 @@ func (b *awayBlobs) Get(ctx context.Context, key string) ([]byte, error) {
 	}
 	return b.MemoryBlobs.Get(ctx, key)
 }
+
+// A run has answered a request before an earlier one that it could not read. It goes on over a store that has no requests, and later over the first
+// store again. The answer still counts.
+func TestAnswerAheadWithoutRequests(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "", func(t *testing.T) {
+		db, g := new(store.Memory), graph(gate("G"), gate("H"), after("A", "G", "H"))
+		life(t, g, nothing, db).expect("G:suspended H:suspended A:waiting", "suspended")
+		answer(t, db, "G", "1", "locked yes")
+		answer(t, db, "H", "2", "yes")
+		r := life(t, g, nothing, db, kahn.Encoding(newLocked(false)))
+		require.ErrorIs(t, r.err, kahn.ErrUndecoded)
+		r.expect("G:suspended H:ok A:waiting", "suspended")
+		expectStatuses(t, db, "1 waiting, 2 waiting") // the store accepts the answers in order
+		r = life(t, g, nothing, struct{ store.Store }{db})
+		require.NoError(t, r.err)
+		r.expect("G:suspended H:ok A:waiting", "suspended")
+		life(t, g, nothing, db, kahn.Encoding(newLocked(true))).expect("G:ok H:ok A:ok", "completed")
+		expectStatuses(t, db, "1 applied, 2 applied")
+	})
+}
