@@ -132,6 +132,13 @@ func TestEveryEdgeIsVisitedOnce(t *testing.T) {
 	broken := chainGraph(5000)
 	broken.Add(kahn.Node{ID: "cause", Test: fail}).Connect(kahn.Edge{From: "cause", To: "n1"})
 	shapes["cascade"] = broken
+	for name, end := range map[string]kahn.StepFunc{
+		"end":           nothing,
+		"end fails":     func(context.Context, *kahn.Step) (any, error) { return nil, errStep },
+		"end says fail": func(context.Context, *kahn.Step) (any, error) { return kahn.EndVerdict{Status: kahn.RunFailed}, nil },
+	} { // no node has a compensation, so the run does not look for nodes to undo after the end node
+		shapes[name] = layered(5000, 50, 3).Add(kahn.Node{ID: "end", Kind: kahn.KindEnd, Do: end})
+	}
 	for name, g := range shapes {
 		t.Run(name, func(t *testing.T) {
 			for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
