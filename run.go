@@ -420,18 +420,23 @@ func (r *Run) continueFrom(x *restoration, now int64) {
 }
 
 // openUnbegun records the start of a pending run that ends without having begun. If the run was to continue from a snapshot or a store, openUnbegun
-// instead restores the results from there.
+// instead restores the results from there. If the run continues its attempts in flight, these attempts continue.
 func (r *Run) openUnbegun(now int64) {
 	x := r.from
 	r.stage, r.began = stageRunning, now
 	if r.from != nil {
 		r.rare().from = nil
 	}
-	if x != nil {
+	switch {
+	case x == nil:
+		r.event(entry{kind: evRunStarted, at: now})
+	case x.inFlight != nil: // the run has begun: another Coordinator has handed out its attempts
+		r.restore(x)
+		r.land(x)
+		return
+	default:
 		r.restore(x)
 		x.held.continueWaits(now)
-	} else {
-		r.event(entry{kind: evRunStarted, at: now})
 	}
 	r.st.Close()
 }
