@@ -94,7 +94,7 @@ type runCommon struct {
 
 	// The following fields belong to the outermost run. No lock guards id and trace, each of which is made when it is first needed.
 	bell      *bell                       // nil until an alarm is armed
-	done      chan struct{}               // see Done; nil until somebody waits; the run's lock guards it
+	done      chan struct{}               // see Done; nil until a caller needs it; resMu guards it
 	span      atomic.Pointer[surrounding] // nil without the option Around
 	id, trace atomic.Pointer[string]
 }
@@ -202,12 +202,13 @@ func (r *Run) concluded() bool { return r.stage >= stageConcluded }
 // runOutcome contains what is known about the end of a run.
 type runOutcome struct {
 	ended   int64
-	summed  bool // whether the field `result` is complete
-	unheld  bool // whether Execute or Runner.Serve started the run, so that the run ends when it comes to rest
+	summed  bool          // whether the field `result` is complete
+	unheld  bool          // whether Execute or Runner.Serve started the run, so that the run ends when it comes to rest
+	waited  atomic.Uint32 // in the outermost run: whether the run is over, and whether the channel of Done exists, see waitOver
 	verdict verdict
 	remarks *remarks   // nil if there are none
 	result  *Result    // nil for a nested run until the Result is needed
-	resMu   sync.Mutex // guards result and summed
+	resMu   sync.Mutex // guards result, summed and done
 }
 
 // remarks contains what the Result reports about a run besides its nodes.
@@ -548,7 +549,7 @@ func (r *Run) conclude(now int64) {
 		if r.cfg.runner != nil {
 			r.cfg.runner.changed(r, leftActive)
 		}
-		if r.done != nil {
+		if r.waited.Swap(waitOver) == waitOpen {
 			close(r.done)
 		}
 	}
@@ -658,10 +659,10 @@ func (r *Run) ID() string {
 // Done returns a channel that is closed when the run has ended and its goroutines have returned. Sinks may still be receiving events then.
 func (r *Run) Done() <-chan struct{} {
 	r = r.outermost()
-	r.st.Lock()
-	defer r.st.Unlock()
+	r.resMu.Lock()
+	defer r.resMu.Unlock()
 	if r.done == nil {
-		if r.done = make(chan struct{}); r.stage == stageOver {
+		if r.done = make(chan struct{}); !r.waited.CompareAndSwap(waitNone, waitOpen) {
 			close(r.done)
 		}
 	}
@@ -669,11 +670,15 @@ func (r *Run) Done() <-chan struct{} {
 }
 
 // isOver reports whether the channel that Done returns is closed, and does not make the channel.
-func (r *Run) isOver() bool {
-	r.st.Lock()
-	defer r.st.Unlock()
-	return r.stage == stageOver
-}
+func (r *Run) isOver() bool { return r.waited.Load() == waitOver }
+
+// The values of runOutcome.waited. The method conclude sets waitOver, and closes the channel of Done if it exists then. So neither conclude nor a caller that
+// waits needs the lock of the other.
+const (
+	waitNone uint32 = iota // the run is not over, and the channel does not exist
+	waitOpen               // the run is not over, and the channel exists
+	waitOver               // the run is over
+)
 
 // An ended run waits for its sinks for the duration CancelGrace or, if that is shorter, for minSinkGrace. So fast sinks get all events.
 const minSinkGrace = time.Second

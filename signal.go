@@ -187,8 +187,8 @@ func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 			s.Unwatch(noRef, w)
 		}()
 		for ctx.Err() == nil {
+			ended := r.isOver()
 			s.Lock()
-			ended := r.stage == stageOver
 			ref, ok := w.changed.PopMin()
 			status := statusCount
 			if ok {
