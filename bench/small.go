@@ -160,6 +160,6 @@ func checkSprints(out io.Writer, rounds int, target time.Duration) (ok bool, err
 // also be faster than the other libraries for graphs of three nodes or more; -check does not test this. The field `measured` is the ratio on two idle
 // cores, including the garbage collector. On busy cores the goroutines of errgroup lose more time than kahn's workers.
 var (
-	runBudgets   = []sprintBudget{{1, 2.4, 1.7}, {3, 1.2, 1}, {10, 0.7, 1}, {30, 0.4, 1}, {100, 0.4, 1}, {1000, 0.25, 1}}
-	buildBudgets = []sprintBudget{{1, 5.9, 1}, {3, 3.6, 1}, {10, 2.3, 1}, {30, 2.1, 1}, {100, 1.8, 1}, {1000, 1.1, 1}, {10_000, 1.9, 1}}
+	runBudgets   = []sprintBudget{{1, 1.9, 1.7}, {3, 1, 1}, {10, 0.7, 1}, {30, 0.4, 1}, {100, 0.4, 1}, {1000, 0.25, 1}}
+	buildBudgets = []sprintBudget{{1, 4.5, 1}, {3, 3.2, 1}, {10, 2.3, 1}, {30, 2.1, 1}, {100, 1.8, 1}, {1000, 1.1, 1}, {10_000, 1.9, 1}}
 )
