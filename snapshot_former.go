@@ -30,8 +30,8 @@ func (e *endedExpansion) stored() *stored {
 	return &stored{e.saved, e.text}
 }
 
-// The method `formerState` returns the state of an expanded node's nested run, without its nodes, if the attempt of this run has ended and the node waits for its next
-// attempt.
+// The method `formerState` returns the state of an expanded node's nested run, without its nodes. It returns nil unless the attempt of this nested run
+// has ended and the node waits for its next attempt.
 func (x *extra) formerState() *formerState {
 	switch {
 	case x.former != nil:

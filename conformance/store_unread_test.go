@@ -368,7 +368,7 @@ func (b *awayBlobs) Get(ctx context.Context, key string) ([]byte, error) {
 	return b.MemoryBlobs.Get(ctx, key)
 }
 
-// A run has answered a request before an earlier one that it could not read. It goes on over a store that has no requests, and later over the first
+// A run cannot read its first request, and takes the answer of the second. It then continues over a store without requests, and later over the first
 // store again. The answer still counts.
 func TestAnswerAheadWithoutRequests(t *testing.T) {
 	t.Parallel()
