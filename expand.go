@@ -354,8 +354,19 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 // The method `regains` reports whether kahn must call the step of an ended node again to get the node's graph. This is so if the node was expanded in
 // an earlier life, this life does not know the graph yet, and nodes inside may have to be undone.
 func (r *Run) regains(ref machine.Ref) bool {
+	return r.lacksGraph(ref) && r.st.Word(ref).Status().Terminal()
+}
+
+// lacksGraph reports whether nodes inside an expanded node may have to be undone, and this life does not know their graph yet.
+func (r *Run) lacksGraph(ref machine.Ref) bool {
 	x := r.extras[ref]
-	return x != nil && x.kept != nil && x.comp == nil && x.kept.Inside.Undoes && r.st.Word(ref).Status().Terminal() && x.kept.Inside.mayUndo()
+	return x != nil && x.kept != nil && x.comp == nil && x.kept.Inside.Undoes && x.kept.Inside.mayUndo()
+}
+
+// keepsEffects reports whether nodes inside a composite were not undone after its attempt. Such a composite is not attempted again: the next attempt
+// would repeat their effects.
+func (r *Run) keepsEffects(ref machine.Ref) bool {
+	return r.undo != nil && r.undoneInside(ref) == CompensationFailed || r.lacksGraph(ref)
 }
 
 // mayUndo reports whether a node inside has begun, and its undoing has not ended.

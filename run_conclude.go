@@ -368,10 +368,11 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	if !r.st.MayRetry(ref) {
 		return 0, event.NoRetryStopping
 	}
-	if r.undo != nil && r.undoneInside(ref) == CompensationFailed { // if a node inside a composite could not be undone, the composite is not retried
-		return 0, event.NoRetryCause
+	delay, refused = policy.next(r.attemptsCounted(step), c.Cause, c.hint, c.random)
+	if (refused == 0 || refused > event.NoRetryCause) && r.keepsEffects(ref) {
+		refused = event.NoRetryCause
 	}
-	if delay, refused = policy.next(r.attemptsCounted(step), c.Cause, c.hint, c.random); refused != 0 {
+	if refused != 0 {
 		return 0, refused
 	}
 	ready := saturate.Add(now, int64(delay))

@@ -197,6 +197,64 @@ func TestExpandedNodeOfAnEarlierIterationIsUndone(t *testing.T) {
 	}
 }
 
+// An expanded node whose step fails when it is called again for its graph, after the process died, is not attempted again: the next attempt would repeat
+// the effects inside, which only the graph can undo. The node ends, and its step is called once more, for the undoing.
+func TestExpandedNodeIsNotRepeatedBeforeItIsUndone(t *testing.T) {
+	retry := kahn.Retry{MaxAttempts: 3, InitialDelay: -1}
+	for _, shape := range []struct {
+		name, path string
+		of         func(kahn.Node) kahn.Node
+		res        []string // the node in its result
+	}{
+		{"alone", "e", func(e kahn.Node) kahn.Node { return e }, []string{"e"}},
+		{"in a sub-graph", "S/e", func(e kahn.Node) kahn.Node { return subgraph("S", graph(e)) }, []string{"S", "e"}},
+		{"in a map", "e[0]", func(e kahn.Node) kahn.Node {
+			e.Map, e.Params = &kahn.Map{Over: "items"}, map[string]any{"items": numbers(1)}
+			return e
+		}, []string{"e", "e[0]"}},
+		{"in an expanded node", "o/e", func(e kahn.Node) kahn.Node {
+			return kahn.Node{ID: "o", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(graph(e), nil, nil) }}
+		}, []string{"o", "e"}},
+	} {
+		for _, stored := range []bool{false, true} {
+			for _, slow := range []bool{false, true} {
+				inBubble(t, fmt.Sprintf("%s, stored %v, slow %v", shape.name, stored, slow), func(t *testing.T) {
+					var l undoLog
+					calls, did := 0, 0
+					inner := graph(
+						kahn.Node{ID: "x", Do: func(context.Context, *kahn.Step) (any, error) { did++; return 1, nil }, Compensate: l.undo},
+						kahn.Node{ID: "y", Do: func(ctx context.Context, _ *kahn.Step) (any, error) { <-ctx.Done(); return nil, ctx.Err() }})
+					g := graph(shape.of(kahn.Node{ID: "e", Retry: retry, Timeout: time.Minute, Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
+						if calls++; calls != 2 {
+							return nil, kahn.Expand(inner, nil, nil)
+						}
+						if slow {
+							<-ctx.Done()
+							return nil, ctx.Err()
+						}
+						return nil, errSoldOut
+					}}))
+					res, err := inLives(t, g, stored, func() {})
+					if slow {
+						require.ErrorContains(t, err, "timed out")
+					} else {
+						require.ErrorIs(t, err, errSoldOut)
+					}
+					require.Equal(t, 1, did, "the effect is not repeated")
+					require.Equal(t, shape.path+"/x", l.String())
+					require.Equal(t, 3, calls)
+					n := must(res.Node(shape.res[0]))
+					for _, id := range shape.res[1:] {
+						n = must(n.Sub.Node(id))
+					}
+					require.Equal(t, kahn.CompensationDone, n.Compensation)
+					require.Equal(t, 1, n.Attempts)
+				})
+			}
+		}
+	}
+}
+
 // If the process dies after an expanded node was asked to stop, the next life undoes the completed nodes inside, although the run completes. To
 // do so, it calls the step again to get the graph.
 func TestExpandedNodeThatWasCancelledIsUndoneInAnotherLife(t *testing.T) {

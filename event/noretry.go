@@ -14,7 +14,7 @@ const (
 	NoRetryStopping          // the node or the run is being stopped
 	NoRetryUnstarted         // the node failed before an attempt began: because of its join, a merge, its inputs or a failed predecessor
 	NoRetryNoPolicy          // the node has no policy, or its policy allows only one attempt
-	NoRetryCause             // the policy does not retry the cause, or the cause cannot be retried
+	NoRetryCause             // the policy does not retry the cause, the cause cannot be retried, or nodes inside were not undone
 	NoRetryAttempts          // this was the policy's last attempt
 	NoRetryHint              // the error demands a delay longer than MaxRetryAfter
 	NoRetryDeadline          // the delay would end after the overall timeout of the node or the timeout of the run
