@@ -28,6 +28,7 @@ func TestSecondStopWhileACompositeIsUndone(t *testing.T) {
 		"loop":          {"X#2/", kahn.Node{ID: "X", Sub: body(), Loop: &kahn.Loop{MaxIterations: 3, While: whileLess(5)}}},
 		"map":           {"X[1]/", kahn.Node{ID: "X", Sub: body(), Map: &kahn.Map{Over: "items"}, Params: items}},
 		"expanded node": {"X/", kahn.Node{ID: "X"}},
+		"refused":       {"X/", kahn.Node{ID: "X", Sub: body(), OutputSchema: wants(2)}},
 		"inside":        {"X/Y/", subgraph("X", graph(kahn.Node{ID: "Y", Sub: body()}))},
 		"loop inside":   {"X/Y#2/", subgraph("X", graph(kahn.Node{ID: "Y", Sub: body(), Loop: &kahn.Loop{MaxIterations: 3, While: whileLess(5)}}))},
 	} {
@@ -39,8 +40,9 @@ func TestSecondStopWhileACompositeIsUndone(t *testing.T) {
 			}
 			for _, first := range []string{"failure", "timeout", "cancel X"} {
 				for _, second := range []string{"none", "cancel", "abort", "cancel X", "failure", "timeout of X", "timeout"} {
-					for _, undone := range []error{nil, kahn.Permanent(errSoldOut)} {
-						t.Run(fmt.Sprint(name, " ", retried, " ", first, " ", second, " ", undone), func(t *testing.T) {
+					for i, undone := range []error{nil, kahn.Permanent(errSoldOut), nil} {
+						late := i == 2 // the second stop comes when the first node has been undone and the next one is being undone
+						t.Run(fmt.Sprint(name, " ", retried, " ", first, " ", second, " ", undone, " ", late), func(t *testing.T) {
 							graphOf := func(string, any) (*kahn.Graph, error) { return body(), nil }
 							stories := map[string]bool{}
 							opts := []kahn.Option{kahn.AbortRunning, kahn.Timeout(time.Minute), kahn.ExpandedGraphs(graphOf)}
@@ -65,7 +67,11 @@ func TestSecondStopWhileACompositeIsUndone(t *testing.T) {
 								x.cut()
 								switch first {
 								case "failure":
-									reply(shape.inside+"b", nil, errStep)
+									if name == "refused" {
+										reply(shape.inside+"b", 1, nil)
+									} else {
+										reply(shape.inside+"b", nil, errStep)
+									}
 								case "timeout":
 									x.wait(10 * time.Second)
 								case "cancel X":
@@ -75,8 +81,16 @@ func TestSecondStopWhileACompositeIsUndone(t *testing.T) {
 								x.returnStops()
 								x.take()
 								require.Contains(t, x.sent, shape.inside+"a", "it is being undone")
-								x.cut()
-								switch second {
+								if late {
+									reply(shape.inside+"a", nil, nil)
+								}
+								how := second
+								if x.c.Run().Status().Terminal() {
+									how = "too late"
+								} else {
+									x.cut()
+								}
+								switch how {
 								case "cancel":
 									require.NoError(t, x.c.Run().Cancel())
 								case "abort":
@@ -90,8 +104,8 @@ func TestSecondStopWhileACompositeIsUndone(t *testing.T) {
 								case "timeout":
 									x.wait(time.Minute)
 								}
-								x.cut()
 								x.returnStops()
+								x.take()
 								for n := 0; !x.c.Run().Status().Terminal(); n++ { // whatever begins ends, undoing with the given error, and other calls with a failure
 									require.Less(t, n, 50)
 									x.cut()
