@@ -261,8 +261,10 @@ func buildAll(ctx context.Context, root string, bugs []plant.Bug, dir string) (m
 	return binaries, nil
 }
 
-// The function `hash` returns a hash of most files on which the result of a test may depend. It omits some packages that the root package imports,
-// such as event, reactive and store.
+// hashed lists the folders and files of the root folder on which the result of a test may depend, besides its Go files.
+var hashed = []string{"bulk", "conformance", "event", "go.mod", "go.sum", "internal", "kahntest", "machine", "reactive", "store", "storetest", "verify"}
+
+// The function `hash` returns a hash of the files on which the result of a test may depend.
 func hash(root string) (string, error) {
 	sum := sha256.New()
 	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
@@ -275,11 +277,11 @@ func hash(root string) (string, error) {
 		}
 		folder, _, within := strings.Cut(filepath.ToSlash(rel), "/")
 		switch {
-		case rel == filepath.Join("internal", "mutants") || rel == filepath.Join("internal", "plant"):
+		case slices.Contains([]string{"internal/mutants", "internal/plant", "store/postgres", "store/sqlite"}, filepath.ToSlash(rel)):
 			return fs.SkipDir
-		case entry.IsDir() && rel != "." && !slices.Contains([]string{"conformance", "internal", "kahntest", "machine", "storetest", "verify"}, folder):
+		case entry.IsDir() && rel != "." && !slices.Contains(hashed, folder):
 			return fs.SkipDir
-		case entry.IsDir() || !within && filepath.Ext(name) != ".go":
+		case entry.IsDir() || !within && filepath.Ext(name) != ".go" && !slices.Contains(hashed, rel):
 			return nil
 		}
 		text, err := os.ReadFile(name)
