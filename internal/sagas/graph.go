@@ -117,7 +117,12 @@ func (w *World) composite(r *rand.Rand, n *kahn.Node, depth int) {
 		inner := w.Graph(r, depth-1)
 		w.Graphs = append(w.Graphs, inner)
 		number := len(w.Graphs) - 1
-		n.Do = func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, number) }
+		n.Do = func(_ context.Context, s *kahn.Step) (any, error) {
+			if w.forgets(s) {
+				return nil, errSoldOut
+			}
+			return nil, kahn.Expand(inner, nil, number)
+		}
 		n.Groups, n.Key = nil, ""
 	}
 	if n.Compensate = nil; own {

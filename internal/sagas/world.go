@@ -38,7 +38,11 @@ type World struct {
 	life int  // the number of processes that have died
 	dead bool // whether the process has died; if so, its steps have no effects
 	keys map[string]*keysOf
+	// By path: the last attempt that returned a graph, the process in which it did so, and the number of later calls for the same graph.
+	expanded map[string]*expansion
 }
+
+type expansion struct{ attempt, life, again int }
 
 // keysOf holds the idempotency keys of the calls for a node.
 type keysOf struct {
@@ -50,7 +54,7 @@ type keysOf struct {
 
 // New returns a world in which nothing has happened. The seed, and the times at which steps are stopped, determine what happens.
 func New(seed uint64) *World {
-	return &World{Seed: seed, Has: map[string]bool{}, Undone: map[string]int{}, Begun: map[string]int{}, Ended: map[string]int{}, keys: map[string]*keysOf{}}
+	return &World{Seed: seed, Has: map[string]bool{}, Undone: map[string]int{}, Begun: map[string]int{}, Ended: map[string]int{}, keys: map[string]*keysOf{}, expanded: map[string]*expansion{}}
 }
 
 // Called records the idempotency key of a call. Until the node is undone, all calls of its step must have the same key. All calls that undo the node
@@ -99,6 +103,22 @@ func (w *World) HasUndone(path string) {
 	if k := w.keys[path]; k != nil {
 		k.undone, k.life = true, w.life
 	}
+}
+
+// forgets reports whether a step that has returned a graph fails now that another process calls it again for this graph. Sometimes it does.
+func (w *World) forgets(s *kahn.Step) bool {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	x := w.expanded[s.Path()]
+	if x == nil || x.attempt != s.Attempt() {
+		w.expanded[s.Path()] = &expansion{attempt: s.Attempt(), life: w.life}
+		return false
+	}
+	if x.life == w.life {
+		return false
+	}
+	x.again++
+	return w.rng(s, uint64(2+x.again)).IntN(3) == 0
 }
 
 // The method `dies` lets the process die if `dead` is true. Otherwise it begins the next process.
