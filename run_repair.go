@@ -75,10 +75,11 @@ func (u *undo) own() *compensation {
 }
 
 // The method `repeated` is called when a repair has performed the compensations inside a composite that has a compensation of its own. If the
-// composite's own compensation must be performed too, it is performed now.
+// composite's own compensation must be performed too, it is performed now. Inside a composite that is repaired, only a compensation that has begun
+// must be performed.
 func (u *undo) repeated(now int64) {
 	r := u.run
-	if r.undoesNode(u.ref) {
+	if r.undoesNode(u.ref) && (!r.undo.again || r.undo.nodes[u.ref] != nil) {
 		r.st.ContinueUndo(u.ref)
 		if r.tree != nil {
 			r.tree.touch(r)

@@ -287,6 +287,45 @@ func TestExpandedNodeThatWasCancelledIsUndoneInAnotherLife(t *testing.T) {
 	}
 }
 
+// The process dies while a node deep inside an expanded node is being undone, and then the expanded node fails, since its step does not return the graph
+// again. The interrupted compensation is repeated, and then the expanded node's own compensation stands for all others inside.
+func TestUndoingDeepInsideAFailedExpandedNode(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		for _, own := range []bool{false, true} {
+			inBubble(t, fmt.Sprintf("stored %v, own %v", stored, own), func(t *testing.T) {
+				var l undoLog
+				died := false
+				inside := subgraph("s", graph(
+					kahn.Node{ID: "x", Do: succeeds(1), Compensate: func(ctx context.Context, s *kahn.Step) error {
+						if !died {
+							time.Sleep(time.Hour) // the process dies during the sleep
+						}
+						return l.undo(ctx, s)
+					}},
+					kahn.Node{ID: "y", After: []string{"x"}, Do: always(errSoldOut)}))
+				inside.Compensate = l.undo
+				calls := 0
+				e := kahn.Node{ID: "e", Do: func(context.Context, *kahn.Step) (any, error) {
+					if calls++; calls == 2 {
+						return nil, errSoldOut
+					}
+					return nil, kahn.Expand(graph(inside), nil, nil)
+				}}
+				want := "e/s/x e/s"
+				if own {
+					e.Compensate, want = l.undo, "e/s/x e"
+				}
+				again := crash(t, graph(e), nil, stored, func(*kahn.Run) { synctest.Wait() })
+				died, l.lines = true, nil
+				res, err := kahn.Execute(t.Context(), graph(e), nil, again...)
+				require.ErrorIs(t, err, errSoldOut)
+				require.Equal(t, want, l.String())
+				require.Equal(t, kahn.CompensationDone, must(res.Node("e")).Compensation)
+			})
+		}
+	}
+}
+
 // If the process dies while a node inside an expanded node is being undone, the next life undoes this node. From then on the run reports that
 // nothing is being undone, although the run continues.
 func TestUndoingInsideAnExpandedNodeEndsInAnotherLife(t *testing.T) {
