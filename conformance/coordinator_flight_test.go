@@ -348,7 +348,7 @@ func isTie(a, b []kahn.Event) bool {
 }
 
 // flightSeeds are seeds of runs with rare events. TestCutInBackoffAfterPause has the event of the first seed, and the tests after it have the others.
-var flightSeeds = []uint64{52584, 800002719, 55262, 700000267, 700001624, 700003347, 700001898, 700003415, 700004517}
+var flightSeeds = []uint64{52584, 800002719, 55262, 700000267, 700001624, 700003347, 700001898, 700003415, 700004517, 971803471}
 
 // TestCutsInFlight: a run that continues from the JSON form of a snapshot between any two calls of the Coordinator makes the same calls, under the same
 // tokens, has the same events, and has the same Result as the run without cuts.

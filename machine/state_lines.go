@@ -383,10 +383,10 @@ func (s *Locked) offerQueue(g int32, of int) lineState {
 		switch {
 		case c == nil:
 			return lineEmpty
+		case s.isFull(): // checked first, since the node then need not wait for a token
+			return lineFull
 		case s.lacks(x.Slots, c.token && !s.Hurries()):
 			return lineStuck
-		case s.isFull():
-			return lineFull
 		}
 		s.visits++
 		bunch, throng := c, c
