@@ -118,7 +118,7 @@ func (w *World) composite(r *rand.Rand, n *kahn.Node, depth int) {
 		w.Graphs = append(w.Graphs, inner)
 		number := len(w.Graphs) - 1
 		n.Do = func(_ context.Context, s *kahn.Step) (any, error) {
-			if w.forgets(s) {
+			if !own && w.forgets(s) {
 				return nil, errSoldOut
 			}
 			return nil, kahn.Expand(inner, nil, number)
