@@ -152,7 +152,7 @@ func (x *courier) returnStops() {
 	}
 }
 
-// nextSent returns a call that has not ended: preferably one that undoes its node, otherwise the first by path.
+// nextSent returns a call without an answer. It prefers a call that undoes its node; otherwise it returns the first by path.
 func (x *courier) nextSent() (path string, undoes bool) {
 	for _, p := range slices.Sorted(maps.Keys(x.sent)) {
 		s, err := x.c.Attempt(x.sent[p])
