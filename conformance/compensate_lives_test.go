@@ -493,3 +493,17 @@ func TestPausedLoopInsideAStoppedNodeIsUndone(t *testing.T) {
 		require.Equal(t, "e/L#1/x", l.String())
 	})
 }
+
+// NoEffect speaks for its attempt. A node that then completes by its fallback is undone, since the fallback may have had an effect.
+func TestNodeThatCompletedByItsFallbackIsUndone(t *testing.T) {
+	for _, effect := range []error{errSoldOut, kahn.NoEffect(errSoldOut)} {
+		inBubble(t, effect.Error(), func(t *testing.T) {
+			var l undoLog
+			a := kahn.Node{ID: "a", Do: always(effect), Compensate: l.undo, Fallback: func(context.Context, error) (any, error) { return "instead", nil }}
+			res, err := kahn.Execute(t.Context(), graph(a, kahn.Node{ID: "b", After: []string{"a"}, Do: always(errSoldOut)}), nil)
+			require.ErrorIs(t, err, errSoldOut)
+			require.Equal(t, "a", l.String())
+			require.Equal(t, kahn.CompensationDone, must(res.Node("a")).Compensation)
+		})
+	}
+}
