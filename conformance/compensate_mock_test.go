@@ -89,6 +89,7 @@ func TestCompensationMocksAreRefused(t *testing.T) {
 		"ship": `TestMode.Undos: node "ship" has no Compensate`, "S/x": `TestMode.Undos: node "S/x" has no Compensate`, "S": `node "S" has no Compensate`,
 		"M": `TestMode.Undos: node "M" is a map, whose items are undone one by one: write "M[]"`, "P[]": `node "P[]" has no Compensate`, "P": `node "P" has no Compensate`,
 		"pya": `TestMode.Undos: unknown node: "pya"`, "S/z": `unknown node: "S/z"`,
+		"S[]": `unknown node: "S[]"`, "S[]/y": `unknown node: "S[]/y"`, "pay[]": `unknown node: "pay[]"`, "M[": `unknown node: "M["`,
 	} {
 		_, err := kahn.Execute(t.Context(), g, nil, kahn.TestMode{Undos: map[string]kahn.Mock{path: {}}})
 		if want == "" {

@@ -157,6 +157,39 @@ func TestFlightsNotKept(t *testing.T) {
 	require.NoError(t, err, "a damaged file must not panic")
 }
 
+// A compensation that a second stop has asked to stop keeps its grace, however late in the run the snapshot is taken.
+func TestGraceOfACompensationInFlight(t *testing.T) {
+	undo := func(context.Context, *kahn.Step) error { return nil }
+	plan := compiled(t, graph(kahn.Node{ID: "a", Compensate: undo}, after("b", "a")))
+	opts := []kahn.Option{kahn.RunID("r"), kahn.CancelGrace(time.Minute)}
+	now := deskEpoch
+	c, err := kahn.NewCoordinator(plan, now, opts...)
+	require.NoError(t, err)
+	require.NoError(t, c.Return(nextOf(t, c, "a"), 1, nil))
+	now = now.Add(time.Hour)
+	c.Advance(now)
+	require.NoError(t, c.Return(nextOf(t, c, "b"), nil, errStep))
+	token := c.Token(nextOf(t, c, "a"))
+	require.NoError(t, c.Run().Cancel())
+	require.NoError(t, c.Run().AbortAll(errHost))
+	c.Advance(now)
+	stopped, ok := c.NextStop()
+	require.True(t, ok)
+	require.Equal(t, token, c.Token(stopped))
+	for range 3 {
+		due, ok := c.Due()
+		require.True(t, ok)
+		require.Equal(t, time.Hour+time.Minute, due.Sub(deskEpoch))
+		now = now.Add(10 * time.Second)
+		c.Advance(now)
+		c = continued(t, c, plan, now, opts...)
+	}
+	c.Advance(deskEpoch.Add(time.Hour + time.Minute))
+	res, err := c.Result()
+	require.ErrorIs(t, err, kahn.ErrCompensation)
+	require.Equal(t, kahn.CompensationFailed, must(res.Node("a")).Compensation)
+}
+
 // Without ExpandedGraphs the step of an expanded node is called again, and the attempts inside are repeated; all others stay in flight. With a wrong
 // graph the run does not continue.
 func TestFlightsInExpandedNodes(t *testing.T) {

@@ -386,3 +386,49 @@ func TestForgedInsideAnExpandedNode(t *testing.T) {
 		})
 	}
 }
+
+// Only a running loop after its first iteration pauses. A file that says anything else is refused.
+func TestForgedPause(t *testing.T) {
+	inBubble(t, "a pause", func(t *testing.T) {
+		again := &kahn.Loop{MaxIterations: 3, Pause: time.Minute, While: func(kahn.View) (bool, error) { return true, nil }}
+		inner := graph(kahn.Node{ID: "x", Do: succeeds(1)})
+		g := graph(kahn.Node{ID: "L", Sub: inner, Loop: again}, kahn.Node{ID: "S", Sub: graph(kahn.Node{ID: "x", Do: takes(time.Second)})})
+		run, err := kahn.Start(t.Context(), g, nil)
+		require.NoError(t, err)
+		time.Sleep(400 * ms) // L pauses, and x of S runs
+		data, err := json.Marshal(run.Snapshot())
+		require.NoError(t, err)
+		_, _ = run.Wait()
+		resume := func(forge func(loop, sub map[string]any)) error {
+			var file struct {
+				Nodes []map[string]any `json:"nodes"`
+			}
+			whole := map[string]any{}
+			require.NoError(t, json.Unmarshal(data, &file))
+			require.NoError(t, json.Unmarshal(data, &whole))
+			require.Equal(t, "L", file.Nodes[0]["id"])
+			forge(file.Nodes[0], file.Nodes[1])
+			whole["nodes"] = file.Nodes
+			forged, err := json.Marshal(whole)
+			require.NoError(t, err)
+			s := new(kahn.Snapshot)
+			require.NoError(t, json.Unmarshal(forged, s))
+			_, err = kahn.Execute(t.Context(), g, nil, kahn.Resume(s))
+			return err
+		}
+		inside := func(n map[string]any) map[string]any { return n["inside"].(map[string]any) }
+		require.ErrorIs(t, resume(func(_, _ map[string]any) {}), kahn.ErrLoopLimit) // an honest file: the run continues
+		for name, forge := range map[string]func(loop, sub map[string]any){
+			"S": func(loop, sub map[string]any) { sub["inside"] = loop["inside"] },
+			"L": func(loop, sub map[string]any) { inside(loop)["nodes"] = inside(sub)["nodes"] },
+		} {
+			err := resume(forge)
+			require.ErrorIs(t, err, kahn.ErrBadValue)
+			require.ErrorContains(t, err, fmt.Sprintf("node %q cannot be in a pause", name))
+		}
+		err = resume(func(loop, _ map[string]any) { inside(loop)["iteration"] = 1 })
+		require.ErrorContains(t, err, `node "L" cannot be in a pause`)
+		err = resume(func(loop, _ map[string]any) { loop["status"] = "retrying" })
+		require.ErrorContains(t, err, `node "L"`)
+	})
+}

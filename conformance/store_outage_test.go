@@ -317,3 +317,14 @@ func TestLostRunWithAGate(t *testing.T) {
 		}
 	})
 }
+
+// The first renewal that another process's lease forbids is the last one: the store is not asked again before the run's next write.
+func TestFencedLeaseIsNotRenewed(t *testing.T) {
+	inBubble(t, "fenced", func(t *testing.T) {
+		asked := 0
+		db := &eventStore{renew: func() error { asked++; return kahn.ErrFenced }}
+		_, err := kahn.Execute(t.Context(), graph(kahn.Node{ID: "a", Do: takes(10 * time.Minute)}), nil, kahn.Durable(db), kahn.RunID("r"))
+		require.ErrorIs(t, err, kahn.ErrFenced)
+		require.Equal(t, 1, asked)
+	})
+}
