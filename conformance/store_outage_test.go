@@ -318,13 +318,35 @@ func TestLostRunWithAGate(t *testing.T) {
 	})
 }
 
-// The first renewal that another process's lease forbids is the last one: the store is not asked again before the run's next write.
+// slowlyDecoded is a value whose decoding takes ten minutes.
+type slowlyDecoded struct{}
+
+func (*slowlyDecoded) UnmarshalJSON([]byte) error { time.Sleep(10 * time.Minute); return nil }
+
+// TestFencedLeaseIsNotRenewed: once the store has said that another process holds the lease, it is not asked to renew it again and again,
+// but once while the values of the stored run are decoded, and once by the run.
 func TestFencedLeaseIsNotRenewed(t *testing.T) {
-	inBubble(t, "fenced", func(t *testing.T) {
-		asked := 0
-		db := &eventStore{renew: func() error { asked++; return kahn.ErrFenced }}
-		_, err := kahn.Execute(t.Context(), graph(kahn.Node{ID: "a", Do: takes(10 * time.Minute)}), nil, kahn.Durable(db), kahn.RunID("r"))
+	asked := 0
+	opts := func(db *eventStore) []kahn.Option {
+		return []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.Encoding(kahn.Types{"slow": slowlyDecoded{}})}
+	}
+	fenced := func() error { asked++; return kahn.ErrFenced }
+	inBubble(t, "at work", func(t *testing.T) {
+		asked = 0
+		_, err := kahn.Execute(t.Context(), graph(after("a")), takes(10*time.Minute), opts(&eventStore{renew: fenced})...)
 		require.ErrorIs(t, err, kahn.ErrFenced)
 		require.Equal(t, 1, asked)
+	})
+	inBubble(t, "while decoding", func(t *testing.T) {
+		asked = 0
+		db := new(eventStore)
+		g := graph(kahn.Node{ID: "a", Do: succeeds(slowlyDecoded{})}, kahn.Node{ID: "ask", Kind: kahn.KindGate, After: []string{"a"}})
+		res, err := kahn.Execute(t.Context(), g, nil, opts(db)...)
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunSuspended, res.Status)
+		db.renew = fenced
+		_, err = kahn.Execute(t.Context(), g, nil, opts(db)...)
+		require.ErrorIs(t, err, kahn.ErrFenced)
+		require.Equal(t, 2, asked)
 	})
 }
