@@ -34,6 +34,7 @@ func core(root string) (files []string, err error) {
 type mutant struct {
 	plant.Bug
 	line int
+	at   int // the line that a test must execute to reach the bug: for the condition of a case, where the switch begins
 }
 
 // generateAll returns all mutants of the core.
@@ -92,7 +93,19 @@ type generator struct {
 	function     string
 	body, end    int               // the offsets of the function's body
 	comms        map[ast.Stmt]bool // the communications of select clauses
+	cases        []condition
 	mutants      []mutant
+}
+
+// condition is the condition of a case: its offsets, and the line where the switch begins. A profile of coverage has only the body of a case.
+type condition struct{ from, to, at int }
+
+func (g *generator) conditions(body *ast.BlockStmt, begin token.Pos) {
+	for _, s := range body.List {
+		for _, e := range s.(*ast.CaseClause).List {
+			g.cases = append(g.cases, condition{g.offset(e.Pos()), g.offset(e.End()), g.fset.Position(begin).Line})
+		}
+	}
 }
 
 func (g *generator) offset(p token.Pos) int { return g.fset.Position(p).Offset }
@@ -124,7 +137,14 @@ func (g *generator) replaceRange(from, to int, with string) {
 	}
 	known := slices.ContainsFunc(g.mutants, func(m mutant) bool { return m.Bug == b })
 	if strings.Count(b.Old, "\n") < 3 && !known {
-		g.mutants = append(g.mutants, mutant{b, strings.Count(g.source[:from], "\n") + 1})
+		line := strings.Count(g.source[:from], "\n") + 1
+		m := mutant{b, line, line}
+		for _, c := range g.cases { // the innermost one comes last
+			if c.from <= from && from <= c.to {
+				m.at = c.at
+			}
+		}
+		g.mutants = append(g.mutants, m)
 	}
 }
 
@@ -193,6 +213,7 @@ func (g *generator) mutate(n ast.Node) {
 	case *ast.ForStmt:
 		g.negate(n.Cond)
 	case *ast.SwitchStmt:
+		g.conditions(n.Body, n.Switch)
 		for _, c := range n.Body.List {
 			clause := c.(*ast.CaseClause)
 			if n.Tag == nil {

@@ -187,6 +187,16 @@ func wait(in, out chan int) {
 	case <-in:
 	}
 }
+
+func size(n int) int {
+	switch {
+	case n < 9:
+		return n
+	case n == 10, n == 12:
+		n--
+	}
+	return n
+}
 `
 
 // TestGenerate compares the mutants of a function. Each mutant is a whole line, and equal lines are numbered. A mutant of a select keeps the
@@ -216,15 +226,24 @@ func TestGenerate(t *testing.T) {
 		"f #2\n- sum++\n+ sum--\n",
 		"f #2\n- sum++\n",
 		"wait\n- close(out)\n",
+		"size\n- case n == 10, n == 12:\n+ case n == 12:\n",
+		"size\n- case n == 10, n == 12:\n+ case n == 10:\n",
+		"size\n- case n < 9:\n+ case n <= 9:\n",
+		"size\n- case n < 9:\n+ case n >= 9:\n",
+		"size\n- case n < 9:\n+ case n < 10:\n",
+		"size\n- case n == 10, n == 12:\n+ case n != 10, n == 12:\n",
+		"size\n- case n == 10, n == 12:\n+ case n == 11, n == 12:\n",
+		"size\n- case n == 10, n == 12:\n+ case n == 10, n != 12:\n",
+		"size\n- case n == 10, n == 12:\n+ case n == 10, n == 13:\n",
+		"size\n- n--\n+ n++\n",
+		"size\n- n--\n",
 	}, texts)
-	require.Equal(t, []int{4, 4, 4, 5, 5, 7, 7, 7, 7, 7, 8, 8, 9, 9, 17}, lines(mutants))
-}
-
-func lines(mutants []mutant) (lines []int) {
+	var lines, at []int
 	for _, m := range mutants {
-		lines = append(lines, m.line)
+		lines, at = append(lines, m.line), append(at, m.at)
 	}
-	return lines
+	require.Equal(t, []int{4, 4, 4, 5, 5, 7, 7, 7, 7, 7, 8, 8, 9, 9, 17, 26, 26, 24, 24, 24, 26, 26, 26, 26, 27, 27}, lines)
+	require.Equal(t, []int{4, 4, 4, 5, 5, 7, 7, 7, 7, 7, 8, 8, 9, 9, 17, 23, 23, 23, 23, 23, 23, 23, 23, 23, 27, 27}, at)
 }
 
 // An entry of a list that does not match the code is refused.

@@ -231,7 +231,7 @@ func batchesOf(tests []test) (all [][]test) {
 // first. A failure counts only if the test fails again when it runs alone, and passes without the bug. Without this rule, a test that always fails
 // would kill every mutant. If the output does not name the failed test, the failure counts only if the whole list of tests passes without the bug.
 func (x *trial) try(ctx context.Context, bug int, m mutant, last verdict) verdict {
-	tests := x.covering(m.File, m.line)
+	tests := x.covering(m.File, m.at)
 	if len(tests) == 0 {
 		return verdict{How: "covered by no test"}
 	}
