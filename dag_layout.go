@@ -62,7 +62,7 @@ func (c *compiler) warnOfNode(n *node, r machine.Ref) {
 			c.warn(problemOf(n.ID, "Kind", "%w: Kind %s differs from %q in case, and has no meaning of its own", ErrBadValue, quoteID(n.Kind), kind))
 		}
 	}
-	if n.Cleanup && len(c.p.names) > 1 && len(c.b.Row(int(c.p.decl[r]))) == 0 && !c.isPruned {
+	if n.Cleanup && len(c.p.names) > 1 && len(c.b.Row(int(c.p.decl[r]))) == 0 {
 		c.warn(problemOf(n.ID, "Cleanup", "%w: a cleanup node that follows no node starts before the other nodes have ended", ErrBadValue))
 	}
 }
@@ -170,7 +170,7 @@ func (c *compiler) branches() {
 	}
 	slices.Sort(late)
 	for _, r := range slices.Compact(late) {
-		if n := p.node(r); !c.isPruned && isGate(n) && n.Gate != nil && n.Gate.Timeout > 0 && n.Gate.OnTimeout == GateFail && len(n.declaredChoices()) == 0 {
+		if n := p.node(r); isGate(n) && n.Gate != nil && n.Gate.Timeout > 0 && n.Gate.OnTimeout == GateFail && len(n.declaredChoices()) == 0 {
 			c.warn(problemOf(n.ID, "Gate.OnTimeout", "%w: when its timeout passes, the gate fails, so the edge labelled %q is never taken: set OnTimeout to %v", ErrBadValue, timeoutLabel, GateLabel))
 		}
 	}

@@ -256,3 +256,15 @@ func (rn *Runner) GroupRuns(group string) int {
 	defer rn.pool.mu.Unlock()
 	return len(rn.pool.groups[group].stakes)
 }
+
+// KeptTexts returns the number of nodes, nested runs not included, whose encoded values the run keeps.
+func KeptTexts(r *Run) (n int) {
+	r.st.Lock()
+	defer r.st.Unlock()
+	for _, x := range r.extras {
+		if x.texts != nil {
+			n++
+		}
+	}
+	return n
+}

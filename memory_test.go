@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -262,6 +263,26 @@ func TestAllocationsOfRuns(t *testing.T) {
 	}
 }
 
+// TestAllocationsOfGuards: a worker reuses the memory in which it registers a check.
+func TestAllocationsOfGuards(t *testing.T) {
+	measure := func(n int) float64 {
+		g := &kahn.Graph{}
+		for i := range n {
+			x := kahn.Node{ID: strconv.Itoa(i), When: func(kahn.View) (bool, error) { return true, nil }}
+			if i > 0 {
+				x.After = []string{strconv.Itoa(i - 1)}
+			}
+			g.Add(x)
+		}
+		p := compiled(t, g)
+		return testing.AllocsPerRun(50, func() {
+			_, err := p.Execute(context.Background(), nothing)
+			require.NoError(t, err)
+		})
+	}
+	require.LessOrEqual(t, (measure(200)-measure(100))/100, 0.5)
+}
+
 // TestAllocationsOfMemosAndUsage: no node of the run is memoized, names a file, or reports usage. So with a Memo and a Budget the run allocates
 // as much as without, except for the options themselves. Over a store it also writes as much.
 func TestAllocationsOfMemosAndUsage(t *testing.T) {
@@ -340,4 +361,29 @@ func bytesPerRun(f func()) uint64 {
 		least = min(least, (after.TotalAlloc-before.TotalAlloc)/times)
 	}
 	return least
+}
+
+// TestEndedNodesKeepNoTexts: a run keeps the encoded values of a waiting node only until the store has the node's end.
+func TestEndedNodesKeepNoTexts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := new(kahn.Graph).Add(kahn.Node{ID: "ask"}, kahn.Node{ID: "busy"})
+		step := func(ctx context.Context, s *kahn.Step) (any, error) {
+			if _, ok := s.Resumed(); s.ID() == "ask" && !ok {
+				return nil, kahn.Suspend("", "info", "state")
+			}
+			if s.ID() == "busy" {
+				time.Sleep(time.Hour)
+			}
+			return s.ID(), nil
+		}
+		run, err := kahn.Start(t.Context(), g, step, kahn.Durable(new(store.Memory)), kahn.RunID("r"))
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, 1, kahn.KeptTexts(run))
+		require.NoError(t, run.Signal(t.Context(), "ask", true))
+		time.Sleep(time.Minute)
+		require.Zero(t, kahn.KeptTexts(run))
+		_, err = run.Wait()
+		require.NoError(t, err)
+	})
 }

@@ -118,8 +118,7 @@ func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 			known++
 		}
 	}
-	completed := w.Status() == Completed && !memoized
-	return completed || rec.attempts > known, completed && !rec.fallback
+	return rec.attempts > known, w.Status() == Completed && !memoized && !rec.fallback
 }
 
 // undoesNode reports whether the run still has to undo a node.

@@ -2,9 +2,11 @@ package conformance_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -65,6 +67,13 @@ func TestCompensationsAreRepaired(t *testing.T) {
 				require.Equal(t, undoing.Attempts, pays.Undoing.Attempts)
 				require.True(t, undoing.Ended.Equal(pays.Undoing.Ended))
 				require.Nil(t, must(res.Node("ship")).Undoing)
+				if how != "snapshot" {
+					stored, err := kahn.ReadSnapshot(t.Context(), memory, "r")
+					require.NoError(t, err)
+					data, err := json.Marshal(stored)
+					require.NoError(t, err)
+					require.Equal(t, 3, strings.Count(string(data), `,"epoch":1,`), "all nodes stay in the first epoch, since a repair runs none: %s", data)
+				}
 				if mode == kahn.RepeatCompensations {
 					require.Equal(t, []string{"unpay"}, s.calls)
 					require.Equal(t, key, s.keys["unpay"])

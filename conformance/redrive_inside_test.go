@@ -57,6 +57,7 @@ func TestRedriveGoesOnInside(t *testing.T) {
 		{"another way to write a number", graph(mapped("M", []int{1, 2, 3}, kahn.Map{})), nil, []string{"M[01]"}, nil, nil},
 		{"a node in a map of steps", graph(mapped("M", []int{1, 2, 3}, kahn.Map{})), nil, []string{"M[1]/x"}, nil, nil},
 		{"another way to write the number of an iteration", graph(kahn.Node{ID: "L", Sub: inner(), Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}}), nil, []string{"L#03"}, nil, nil},
+		{"no iteration before the first", graph(kahn.Node{ID: "L", Sub: inner(), Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}}), nil, []string{"L#0"}, nil, nil},
 		{"a slash at the end", graph(subgraph("S", inner())), nil, []string{"S/"}, nil, nil},
 		{"a path into a step", graph(after("x")), nil, []string{"x/y"}, nil, nil},
 		{"an empty name", graph(after("x")), nil, []string{""}, nil, nil},

@@ -428,7 +428,7 @@ func (s *Locked) KeepLine(l *Line) {
 	q, later := &x.queues[of], 0
 	for _, r := range l.Nodes {
 		switch {
-		case s.known(r) != nil || !s.Needs(r, x.Slots):
+		case !s.Needs(r, x.Slots):
 		case statusOf(s.words[r]) == Ready && s.ready.Has(int(s.order.pos[r])), s.beingUndone(r) && s.undo.reversal.ready.Has(int(s.order.pos[r])):
 			now = append(now, r)
 		case s.undo != nil && s.undo.reversal == nil && statusOf(s.words[r]).Terminal():
