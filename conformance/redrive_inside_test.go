@@ -58,6 +58,8 @@ func TestRedriveGoesOnInside(t *testing.T) {
 		{"a node in a map of steps", graph(mapped("M", []int{1, 2, 3}, kahn.Map{})), nil, []string{"M[1]/x"}, nil, nil},
 		{"another way to write the number of an iteration", graph(kahn.Node{ID: "L", Sub: inner(), Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}}), nil, []string{"L#03"}, nil, nil},
 		{"no iteration before the first", graph(kahn.Node{ID: "L", Sub: inner(), Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}}), nil, []string{"L#0"}, nil, nil},
+		{"no node before the first iteration", graph(kahn.Node{ID: "L", Sub: inner(), Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}}), nil, []string{"L#0/y"}, nil, nil},
+		{"no iteration of a negative number", graph(kahn.Node{ID: "L", Sub: inner(), Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}}), nil, []string{"L#-1/y"}, nil, nil},
 		{"a slash at the end", graph(subgraph("S", inner())), nil, []string{"S/"}, nil, nil},
 		{"a path into a step", graph(after("x")), nil, []string{"x/y"}, nil, nil},
 		{"an empty name", graph(after("x")), nil, []string{""}, nil, nil},
