@@ -501,10 +501,9 @@ func (k kept) root() map[string]any {
 		m[name] = v
 	}
 	for i := range k.plan.inputs {
-		if in := &k.plan.inputs[i]; in.Default != nil && m[in.Name] == nil {
-			if _, given := m[in.Name]; !given {
-				m[in.Name] = in.Default
-			}
+		in := &k.plan.inputs[i]
+		if _, given := m[in.Name]; !given && in.Default != nil {
+			m[in.Name] = in.Default
 		}
 	}
 	return m

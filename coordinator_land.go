@@ -268,9 +268,8 @@ func (r *Run) land(from *restoration) {
 	}
 	from.held.walk(func(of *held) { of.run.interruptPauses() })
 	for _, key := range x.Gated {
-		if in := runs[key]; in != nil && in.st.HasGates() && !in.turn.gated {
-			in.turn.gated = true
-			r.tree.gated = append(r.tree.gated, in)
+		if in := runs[key]; in != nil {
+			r.tree.awaitGates(in)
 		}
 	}
 	if at := x.Interrupted; at != nil && r.single != nil && runs[at.Run] != nil {

@@ -777,7 +777,7 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 	for i := range tx.nodes {
 		n, at := &tx.nodes[i], tx.places[i]
 		e := &tx.entries[tx.find(at)]
-		if n.Status != Completed || n.Value == nil || n.Inside != nil || e.ended == 0 {
+		if n.Value == nil || n.Inside != nil || e.ended == 0 {
 			continue // only a step whose start is in the store and whose output is new can be set back to running
 		}
 		before, key := r.beforeEnd(n, at, e.ended), at.run.key(at.ref)

@@ -291,7 +291,7 @@ func (r *Run) prepare(x *restoration) {
 		r.st.KeepLog()
 	}
 	if x != nil { // the run is restored now, since a pending run may be left before it begins
-		r.mayEnd, r.careful = true, true
+		r.careful = true
 		r.endless()
 		r.keepBound(x.file.Deadline)
 		x.held.revive(r)

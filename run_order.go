@@ -354,6 +354,14 @@ func (treeOrder) slotlessDue(r *Run) bool {
 	return q.alone > 0 || q.unwritten > 0 || t.coming || !q.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
 }
 
+// awaitGates adds a run with ready gates to the runs that wait until no other node can start.
+func (t *tree) awaitGates(r *Run) {
+	if r.st.HasGates() && !r.turn.gated {
+		r.turn.gated = true
+		t.gated = append(t.gated, r)
+	}
+}
+
 // The method `queue` updates the run's position among the waiting runs. A run waits if one of its ready nodes needs a slot. In a tree with one
 // slot, a run also waits if it has a task that needs no slot.
 func (t *tree) queue(r *Run) {
@@ -364,10 +372,7 @@ func (t *tree) queue(r *Run) {
 		if _, inline := s.FirstInline(); inline {
 			wants = true
 		}
-		if s.HasGates() && !r.turn.gated {
-			r.turn.gated = true
-			t.gated = append(t.gated, r)
-		}
+		t.awaitGates(r)
 	case !s.InTree():
 		return
 	}

@@ -73,11 +73,10 @@ type keptWaits struct {
 
 // state returns the node's state in the snapshot, or nil if the node no longer waits for its graph.
 func (k *keptWaits) state() *nodeState {
-	x := k.run.extras[k.ref]
-	if k.known || x == nil || k.run.st.Word(k.ref).Status().Terminal() {
+	if k.known || k.run.st.Word(k.ref).Status().Terminal() {
 		return nil
 	}
-	return x.kept
+	return k.run.extras[k.ref].kept
 }
 
 func (k *keptWaits) paths() []string {

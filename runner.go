@@ -146,10 +146,7 @@ func (rn *Runner) Run(id string) (*Run, bool) {
 // yield runs that arrive later. It also yields a run that the Runner has forgotten since the call.
 func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 	rn.mu.Lock()
-	all := make([]*runnerEntry, 0, rn.arrived.Len())
-	for e := range entriesOf(&rn.arrived) {
-		all = append(all, e)
-	}
+	all := entriesOf(&rn.arrived)
 	rn.mu.Unlock()
 	return func(yield func(*Run, time.Time) bool) {
 		for _, e := range all {
@@ -182,7 +179,7 @@ func (rn *Runner) Shutdown(ctx context.Context) error {
 	}
 	rn.closed = true
 	rn.note(nil)
-	for e := range entriesOf(&rn.queue) {
+	for _, e := range entriesOf(&rn.queue) {
 		e.inQueue = nil
 	}
 	rn.queue.Init()
@@ -221,7 +218,7 @@ func (rn *Runner) Shutdown(ctx context.Context) error {
 
 // The method `live` returns the runs that have not ended. The caller holds rn.mu.
 func (rn *Runner) live() (runs []*Run) {
-	for e := range entriesOf(&rn.arrived) {
+	for _, e := range entriesOf(&rn.arrived) {
 		if e.state != forgotten {
 			runs = append(runs, e.run)
 		}
@@ -393,14 +390,13 @@ func (rn *Runner) unqueue(e *runnerEntry) {
 	}
 }
 
-func entriesOf(l *list.List) iter.Seq[*runnerEntry] {
-	return func(yield func(*runnerEntry) bool) {
-		for x := l.Front(); x != nil; x = x.Next() {
-			if !yield(x.Value.(*runnerEntry)) {
-				return
-			}
-		}
+// entriesOf returns the entries of a list, in order.
+func entriesOf(l *list.List) []*runnerEntry {
+	all := make([]*runnerEntry, 0, l.Len())
+	for x := l.Front(); x != nil; x = x.Next() {
+		all = append(all, x.Value.(*runnerEntry))
 	}
+	return all
 }
 
 // The errors of a Runner.
@@ -432,7 +428,7 @@ func (rn *Runner) Watch(ctx context.Context) iter.Seq[RunChange] {
 		}
 		w := &runWatcher{noted: map[*runnerEntry]bool{}, seen: map[*runnerEntry]RunStatus{}, wake: make(chan struct{}, 1)}
 		rn.mu.Lock()
-		for e := range entriesOf(&rn.arrived) {
+		for _, e := range entriesOf(&rn.arrived) {
 			w.note(e)
 		}
 		rn.watchers = append(rn.watchers, w)

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
@@ -62,6 +65,44 @@ func TestEventReaders(t *testing.T) {
 		}
 		if first, end := run.EventRange(); first != 1 || end != last {
 			t.Errorf("range %d to %d", first, end)
+		}
+	})
+
+	inBubble(t, "each life from where its snapshot was taken", func(t *testing.T) {
+		five := graph(after("A"), after("B", "A"), after("C", "B"), after("D", "C"), after("E", "D"))
+		var want []string
+		var from *kahn.Snapshot
+		for life := range 3 {
+			rec := newRecorder()
+			opts := []kahn.Option{kahn.RunID("r"), kahn.Retain(100), kahn.OnEvent(rec.add)}
+			if from != nil {
+				opts = append(opts, kahn.Resume(from))
+			}
+			run, err := kahn.Start(t.Context(), five, takes(time.Second), opts...)
+			require.NoError(t, err)
+			time.Sleep(1500 * ms)
+			seen := len(rec.all())
+			if from = run.Snapshot(); life == 2 {
+				seen = -1
+			}
+			_, err = run.Wait() // the run goes on beyond its snapshot, and nobody continues from there
+			require.NoError(t, err)
+			own := rec.all()
+			if seen >= 0 {
+				own = own[:seen]
+			}
+			for _, e := range own {
+				want = append(want, fmt.Sprint(e.ID, " ", e.Time.UnixNano(), " ", e))
+			}
+			events, err := read(t, run, 0)
+			require.NoError(t, err)
+			if life == 2 {
+				var got []string
+				for _, e := range events {
+					got = append(got, fmt.Sprint(e.ID, " ", e.Time.UnixNano(), " ", e))
+				}
+				require.Equal(t, want, got)
+			}
 		}
 	})
 

@@ -114,6 +114,22 @@ func TestInputs(t *testing.T) {
 	})
 }
 
+// A guard may ask for the inputs that a map or a loop adds, although the graph does not declare them: the graph may run inside one of them. A guard
+// that asks for any other input makes a slip.
+func TestInputsOfTheEngineInGuards(t *testing.T) {
+	for name, want := range map[string]error{"item": nil, "index": nil, "iteration": nil, "previous": nil, "iterations": kahn.ErrUnknownInput} {
+		g := graph(kahn.Node{ID: "A", GuardErrors: kahn.GuardFail, When: func(v kahn.View) (bool, error) {
+			_, ok := v.Root(name)
+			require.False(t, ok)
+			return true, nil
+		}})
+		g.Inputs = []kahn.Input{{Name: "rows", Optional: true}}
+		_, err := kahn.Execute(t.Context(), g, nop)
+		require.Equal(t, want != nil, err != nil, "%s: %v", name, err)
+		require.ErrorIs(t, err, want)
+	}
+}
+
 // Compile compares the parameters of a composite with the inputs that its graph declares.
 func TestInputsOfComposites(t *testing.T) {
 	t.Parallel()

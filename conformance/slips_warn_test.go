@@ -97,6 +97,7 @@ func TestWarningsOfGraphs(t *testing.T) {
 		{"a retry of items", graph(kahn.Node{ID: "m", Params: map[string]any{"l": []int{1}}, Map: &kahn.Map{Over: "l"}, Retry: kahn.Retry{MaxDelay: time.Second}}),
 			`node "m": bad value: retry: MaxAttempts is not set: there is a single attempt`, kahn.ErrBadValue},
 		{"two values for one parameter", both(kahn.Node{}), lostText, kahn.ErrMergeConflict},
+		{"two values for one parameter, joined as by default", both(kahn.Node{Join: kahn.AllSucceeded}), lostText, kahn.ErrMergeConflict},
 		{"two values for one parameter, far behind", both(kahn.Node{}, after("b", "z"), after("z", "y"), kahn.Node{ID: "y"}), lostText, kahn.ErrMergeConflict},
 		{"two values and one of a branch", both(kahn.Node{In: []kahn.Edge{{From: "c", Param: "x"}}}, kahn.Node{ID: "c", When: looks}), lostText, kahn.ErrMergeConflict},
 		{"two values, one that is data alone", graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "sum", In: []kahn.Edge{{From: "a", Param: "x", DataOnly: true}, {From: "b", Param: "x"}}}), lostText, kahn.ErrMergeConflict},

@@ -247,6 +247,34 @@ func TestHiddenEventsAreKept(t *testing.T) {
 	}
 }
 
+// EventRange names only events that Events yields without waiting: events whose transaction is not durable yet are not among them.
+func TestEventRangeBeforeTheWrite(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "a slow store", func(t *testing.T) {
+		db := &eventStore{commit: func(c store.Commit, apply func() error) error {
+			if endsOf(c, "A") {
+				time.Sleep(time.Minute)
+			}
+			return apply()
+		}}
+		run, err := kahn.Start(t.Context(), graph(after("A"), after("B", "A")), takes(time.Second), kahn.Durable(db), kahn.RunID("r"), kahn.Retain(100))
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second) // A has ended, and the store is writing this
+		asked := time.Now()
+		_, last := run.EventRange()
+		require.NotZero(t, last)
+		for e, err := range run.Events(t.Context(), 0) {
+			require.NoError(t, err)
+			if e.ID == last {
+				break
+			}
+		}
+		require.Zero(t, time.Since(asked))
+		_, err = run.Wait()
+		require.NoError(t, err)
+	})
+}
+
 // slowOutputs is a codec that takes some time for each value.
 type slowOutputs struct{ kahn.Types }
 

@@ -57,6 +57,16 @@ func TestValuesWhileTheStateGoesOn(t *testing.T) {
 	wg.Wait()
 }
 
+// The View of a State has the defaults of the graph's inputs, but not inputs that nobody has given.
+func TestInputsInTheViewOfAState(t *testing.T) {
+	t.Parallel()
+	g := graph(kahn.Node{ID: "A"})
+	g.Inputs = []kahn.Input{{Name: "rows", Default: 7}, {Name: "note", Optional: true}, {Name: "region", Default: "eu"}, {Name: "none", Default: 1}}
+	plan, st := stateOf(t, g)
+	v := kahn.Values{Root: map[string]any{"region": "us", "none": nil}}
+	require.Equal(t, map[string]any{"rows": 7, "region": "us", "none": nil}, plan.View(st, ref(t, plan, "A"), &v).Root)
+}
+
 // The cost of a guard on a State depends on what the guard reads, not on the number of ancestors. Data of the View returns all ancestors.
 func TestGuardsBesideAState(t *testing.T) {
 	calls := func(n int, asks func(v kahn.View)) float64 {
