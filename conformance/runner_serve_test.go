@@ -364,6 +364,9 @@ func TestServeFailures(t *testing.T) {
 		end()
 		require.Equal(t, []string{"r a"}, s.take())
 		require.Len(t, told, 3)
+		for _, err := range told {
+			require.True(t, strings.HasPrefix(err.Error(), "serve"), "the text says who reports the error: %v", err)
+		}
 		require.ErrorIs(t, told[0], kahn.ErrUnclaimable)
 		for i, text := range []string{"not asked for", "the watch of requests"} {
 			require.ErrorIs(t, told[i+1], kahn.ErrStore)
@@ -394,6 +397,17 @@ func (s *rejecting) Commit(ctx context.Context, lease store.Lease, c store.Commi
 		return 0, fmt.Errorf("%w: too large", kahn.ErrRejected)
 	}
 	return s.Memory.Commit(ctx, lease, c)
+}
+
+// inquired is a store that records the queries for due runs.
+type inquired struct {
+	served
+	queries []store.DueQuery
+}
+
+func (s *inquired) Due(ctx context.Context, q store.DueQuery) (store.DuePage, error) {
+	s.queries = append(s.queries, q)
+	return s.served.Due(ctx, q)
 }
 
 // careless is a store that lists runs of all queues, and panics when a watch ends.
@@ -499,6 +513,31 @@ func TestServeTogether(t *testing.T) {
 // Serve queries the store once per interval, and when a run is known to become due. Announcements cause no further queries.
 func TestServePolls(t *testing.T) {
 	t.Parallel()
+	inBubble(t, "by default, every 50 ms", func(t *testing.T) {
+		s := new(served)
+		x := s.service(flow("w"))
+		x.Poll = 0
+		end := serve(t, new(kahn.Runner), x)
+		time.Sleep(time.Second)
+		end()
+		require.InDelta(t, 20, s.dues, 4)
+	})
+	inBubble(t, "for no more runs than may begin", func(t *testing.T) {
+		s, full, idle := new(inquired), flow("full"), flow("idle")
+		s.create(t, full, time.Time{}, "r")
+		x := s.service(full, idle)
+		x.Store = s
+		x.Workflows[0].Step, x.Workflows[0].MaxRuns, x.Workflows[1].MaxRuns = takes(time.Hour), 1, 3
+		end := serve(t, new(kahn.Runner), x)
+		time.Sleep(time.Minute)
+		end()
+		first, last := s.queries[0], s.queries[len(s.queries)-1]
+		require.Equal(t, 4, first.Limit, "one run of the first workflow, three of the second")
+		require.Equal(t, 3, last.Limit, "the first workflow has as many runs as it may have")
+		for _, q := range last.Queues {
+			require.Equal(t, "idle", q.Workflow)
+		}
+	})
 	inBubble(t, "polls", func(t *testing.T) {
 		s, g := new(served), flow("w")
 		s.create(t, g, time.Now().Add(time.Hour), "later")

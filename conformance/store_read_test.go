@@ -91,6 +91,12 @@ func TestReadOutcomes(t *testing.T) {
 				row.host(run)
 			}
 			want, wantErr := run.Wait()
+			lasted := time.Duration(0) // all first attempts begin together
+			for n := range want.Nodes() {
+				if n.Attempts > 0 {
+					lasted = max(lasted, n.Start.Add(n.Duration).Sub(want.Start))
+				}
+			}
 			time.Sleep(time.Hour)
 			plan, err := row.g.Compile()
 			require.NoError(t, err)
@@ -110,6 +116,10 @@ func TestReadOutcomes(t *testing.T) {
 				require.Equal(t, want.Pruned, got.Pruned, source)
 				require.Equal(t, want.CancelRequested, got.CancelRequested, source)
 				require.Equal(t, want.StopRequest, got.StopRequest, source)
+				require.Equal(t, lasted, got.Duration, source)
+				if lasted > 0 {
+					require.True(t, got.Start.Equal(want.Start), "%s: the run has begun at %v, not at %v", source, want.Start, got.Start)
+				}
 				for n := range want.Nodes() {
 					m, _ := got.Node(n.ID)
 					require.Equal(t, []any{n.Status, n.Skip, n.Cause.Kind, n.Cause.Origins, n.Output}, []any{m.Status, m.Skip, m.Cause.Kind, m.Cause.Origins, m.Output}, "%s: %s", source, n.ID)
