@@ -608,7 +608,7 @@ func (n *nodeState) sound(p *Plan, ref machine.Ref) bool {
 	case n.Skip == SkipSuperseded:
 		_, known := p.Ref(n.Origin)
 		return known
-	case p.net.Is(ref, machine.FlagGate) && !n.Status.Terminal() && (n.Started != 0 || n.Attempts != 0): // a gate has no attempts
+	case p.net.Is(ref, machine.FlagGate) && (n.Started != 0 || n.Attempts != 0): // a gate has no attempts
 		return false
 	}
 	return !n.Status.Terminal() || stopped == (n.Cause != CauseNone) // a node that has not ended may have a Cause: it may be about to stop

@@ -579,3 +579,32 @@ func TestRedriveGateInsideFailedExpansion(t *testing.T) {
 		})
 	}
 }
+
+// A redrive of a run that has not ended names nodes inside composites that cannot continue inside: one backs off, so it begins again at once, and
+// one has not begun.
+func TestRedriveBeforeTheEnd(t *testing.T) {
+	inBubble(t, "before the end", func(t *testing.T) {
+		var calls []string
+		began := time.Now()
+		step := func(_ context.Context, s *kahn.Step) (any, error) {
+			calls = append(calls, fmt.Sprint(time.Since(began), " ", s.Path(), " ", s.Attempt()))
+			if s.ID() == "x" && time.Since(began) < time.Second {
+				return nil, errStep
+			}
+			time.Sleep(time.Minute)
+			return 1, nil
+		}
+		retry := kahn.Retry{MaxAttempts: 3, InitialDelay: time.Hour, Jitter: kahn.JitterNone}
+		g := graph(kahn.Node{ID: "S", Sub: graph(after("x")), Retry: retry}, after("a"), kahn.Node{ID: "T", Sub: graph(after("y")), After: []string{"a"}})
+		run, err := kahn.Start(t.Context(), g, step)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		snapshot := reload(t, run.Snapshot())
+		_ = run.Cancel()
+		_, _ = run.Wait()
+		calls, began = nil, time.Now().Add(-time.Second)
+		_, err = kahn.Execute(t.Context(), g, step, kahn.Redrive(snapshot, []string{"S/x", "T/y"}))
+		require.NoError(t, err)
+		require.Equal(t, []string{"1m1s T/y 1", "1s S/x 1", "1s a 2"}, slices.Sorted(slices.Values(calls)))
+	})
+}

@@ -391,7 +391,7 @@ func TestForgedInsideAnExpandedNode(t *testing.T) {
 func TestForgedPause(t *testing.T) {
 	inBubble(t, "a pause", func(t *testing.T) {
 		again := &kahn.Loop{MaxIterations: 3, Pause: time.Minute, While: func(kahn.View) (bool, error) { return true, nil }}
-		inner := graph(kahn.Node{ID: "x", Do: succeeds(1)})
+		inner := graph(kahn.Node{ID: "x", Do: succeeds(1), Compensate: func(context.Context, *kahn.Step) error { return nil }})
 		g := graph(kahn.Node{ID: "L", Sub: inner, Loop: again}, kahn.Node{ID: "S", Sub: graph(kahn.Node{ID: "x", Do: takes(time.Second)})})
 		run, err := kahn.Start(t.Context(), g, nil)
 		require.NoError(t, err)
@@ -428,6 +428,11 @@ func TestForgedPause(t *testing.T) {
 		}
 		err = resume(func(loop, _ map[string]any) { inside(loop)["iteration"] = 1 })
 		require.ErrorContains(t, err, `node "L" cannot be in a pause`)
+		err = resume(func(loop, _ map[string]any) {
+			past := inside(loop)["past"].([]any)[0].(map[string]any)
+			past["due"] = inside(loop)["due"] // only the current iteration can be due
+		})
+		require.ErrorContains(t, err, `iteration 1 of node "L" is not valid`)
 		err = resume(func(loop, _ map[string]any) { loop["status"] = "retrying" })
 		require.ErrorContains(t, err, `node "L"`)
 	})
