@@ -92,6 +92,20 @@ func TestRedriveKeepsDescendants(t *testing.T) {
 		require.Equal(t, kahn.Failed, s.Status)
 		require.Equal(t, kahn.RunFailed, s.Sub.Status)
 	})
+	each("a node inside a composite that follows a named node waits for it", func(t *testing.T, opts []kahn.Option) {
+		g := graph(after("A"), kahn.Node{ID: "S", After: []string{"A"}, Sub: graph(after("x"))})
+		r := try(t, g, takes(0), opts...)
+		var ended []string
+		r, _ = r.keeping(g, func(_ context.Context, s *kahn.Step) (any, error) {
+			if s.ID() == "A" {
+				time.Sleep(10 * ms)
+			}
+			ended = append(ended, s.Path())
+			return nil, nil
+		}, opts, "A", "S/x")
+		r.expect("A:ok S:ok", "completed")
+		require.Equal(t, []string{"A", "S/x"}, ended)
+	})
 	each("a composite that continues inside is attempted again before its wave", func(t *testing.T, opts []kahn.Option) {
 		policy := kahn.Retry{MaxAttempts: 2, InitialDelay: ms}
 		g := graph(after("A"), after("D"), kahn.Node{ID: "S", After: []string{"D"}, Sub: graph(after("x")), Retry: policy})
