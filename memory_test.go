@@ -235,7 +235,7 @@ func TestMemoryOfPlans(t *testing.T) {
 
 // TestAllocationsOfRuns: a run allocates at most five objects, for any number of nodes and leaves: the Run with its State and its Result, the
 // words of nodes and queue, the records, the function of its workers and, if Execute has to wait, the channel of Done. A context that may end needs
-// no further object. A small run takes few bytes.
+// no further object. A small run takes few bytes. A State alone allocates three objects: itself, the words, and its options.
 func TestAllocationsOfRuns(t *testing.T) {
 	mayEnd, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -249,6 +249,7 @@ func TestAllocationsOfRuns(t *testing.T) {
 		}
 		for shape, g := range map[string]*kahn.Graph{"a chain": chainGraph(x.nodes), "leaves": leaves} {
 			p := compiled(t, g)
+			require.LessOrEqual(t, testing.AllocsPerRun(50, func() { _, _ = kahn.NewState(p) }), 3.0, "the State, %d nodes, %s", x.nodes, shape)
 			for _, ctx := range []context.Context{context.Background(), mayEnd} {
 				run := func() {
 					_, err := p.Execute(ctx, nothing)

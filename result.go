@@ -388,7 +388,7 @@ func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attemp
 	switch status := w.Status(); status {
 	case Running:
 		return append(list, current)
-	case Completed, Skipped:
+	case Completed:
 		if rec.fallback {
 			current.Err = x.lastErr
 		}

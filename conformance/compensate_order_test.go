@@ -74,3 +74,18 @@ func TestSagaOfAnOrder(t *testing.T) {
 		})
 	}
 }
+
+// An edge into the end node does not change the order: a node is undone after each of its successors.
+func TestCompensationBesideTheEnd(t *testing.T) {
+	bothModes(t, "an edge into the end node", func(t *testing.T, mode kahn.Mode) {
+		var l undoLog
+		r := try(t, graph(
+			kahn.Node{ID: "a", Do: succeeds(1), Compensate: l.undo},
+			kahn.Node{ID: "b", Do: succeeds(2), Compensate: l.undo, After: []string{"a"}},
+			kahn.Node{ID: "x", Do: always(errSoldOut), After: []string{"b"}},
+			kahn.Node{ID: "end", Kind: kahn.KindEnd, Do: succeeds(nil), After: []string{"a"}},
+		), nil, mode)
+		r.expect("a:ok b:ok x:F end:ok", "failed")
+		require.Equal(t, "b a", l.String())
+	})
+}

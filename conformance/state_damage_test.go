@@ -208,3 +208,36 @@ func TestStateSnapshotUnderOtherOptions(t *testing.T) {
 		}
 	}
 }
+
+// A node that waits for its next attempt has begun an attempt, is no gate, and is not being stopped. RestoreState refuses any other snapshot.
+func TestStateSnapshotOfRetries(t *testing.T) {
+	t.Parallel()
+	retrying := func(words []byte, r machine.Ref, from kahn.Status) { words[8*r+4] += byte(kahn.Retrying) - byte(from) } // the status is in the lower four bits
+	var st *machine.State
+	var a, g machine.Ref
+	for name, row := range map[string]struct {
+		call   func(machine.Token) error
+		damage func(words []byte)
+	}{
+		"no attempt has begun": {func(of machine.Token) error { return st.Retry(of) }, func(words []byte) { binary.LittleEndian.PutUint32(words[8*a:], 0) }},
+		"a stopped node":       {func(machine.Token) error { return st.StopNode(a, kahn.CauseCancelNode) }, func(words []byte) { retrying(words, a, kahn.Running) }},
+		"a gate": {func(machine.Token) error { return nil }, func(words []byte) {
+			retrying(words, g, kahn.Ready)
+			binary.LittleEndian.PutUint32(words[8*g:], 1)
+		}},
+	} {
+		var plan *kahn.Plan
+		plan, st = stateOf(t, graph(after("a"), gate("g")))
+		a, g = ref(t, plan, "a"), ref(t, plan, "g")
+		task, ok := st.Next()
+		require.True(t, ok)
+		require.Equal(t, a, task.Ref)
+		require.NoError(t, row.call(task.Token))
+		x := st.Snapshot()
+		_, err := kahn.RestoreState(plan, x)
+		require.NoError(t, err, name)
+		row.damage(x.Words)
+		_, err = kahn.RestoreState(plan, x)
+		require.ErrorIs(t, err, kahn.ErrBadValue, name)
+	}
+}

@@ -62,14 +62,10 @@ func (b *Builder) Row(i int) []int32 { return b.into.row(Ref(i)) }
 
 // IsParallel reports whether two edges lead from the same node to the node with declaration index i. Do not call it twice for the same node.
 func (b *Builder) IsParallel(i int) (parallel bool) {
-	row := b.Row(i)
-	if len(row) < 2 {
-		return false
-	}
 	if b.last == nil {
 		b.last, b.scratch = b.scratch.cut(len(b.into.start) - 1)
 	}
-	for _, e := range row {
+	for _, e := range b.Row(i) {
 		from := b.edges[e].From
 		parallel = parallel || b.last[from] == int32(i)+1
 		b.last[from] = int32(i) + 1

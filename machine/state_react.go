@@ -10,7 +10,7 @@ const (
 )
 
 // Reaction decides whether the failure of a node stops the run. The result `manner` applies to this stop, and to a stop of the node's groups. The
-// parameter `abortRun` is true if the step returned an error that ends the run.
+// parameter `abortRun` is true if the step returned an error that ends the run. Nothing is left to stop when the end node fails.
 func (s *Locked) Reaction(r Ref, abortRun bool) (manner StopManner, stops bool) {
 	f := &s.net.facts[r]
 	manner = StopAsking
@@ -18,7 +18,7 @@ func (s *Locked) Reaction(r Ref, abortRun bool) (manner StopManner, stops bool) 
 		manner = StopDraining
 	}
 	switch {
-	case r == s.net.end || s.stopped != CauseNone:
+	case s.stopped != CauseNone:
 		return manner, false
 	case abortRun || f.is(FlagCritical):
 		return manner, true
