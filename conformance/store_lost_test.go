@@ -55,6 +55,12 @@ func TestNothingHappensInALostRun(t *testing.T) {
 			if c.act != nil {
 				c.act(t, run)
 			}
+			time.Sleep(2500 * ms)
+			if s := map[string]kahn.Status{"retrying": kahn.Retrying, "suspended": kahn.Suspended}[c.want]; s != 0 { // no deadline has changed the node
+				if now, err := run.Node("n"); err != nil || now.Status != s {
+					t.Error(now.Status, err)
+				}
+			}
 			res, err := run.Wait()
 			require.ErrorIs(t, err, kahn.ErrStore)
 			require.True(t, res.Left)

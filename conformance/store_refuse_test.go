@@ -95,6 +95,26 @@ func TestRefusedByCommit(t *testing.T) {
 		})
 	}
 
+	inBubble(t, "another step fails in the same transaction", func(t *testing.T) {
+		late := new(lateStore)
+		s := &brokenStore{Store: late, commit: func(c store.Commit) error {
+			if endsOf(c, "tick") {
+				time.Sleep(time.Second) // meanwhile A and X end
+			}
+			return nil
+		}}
+		g := graph(kahn.Node{ID: "tick", Do: takes(100 * ms)}, kahn.Node{ID: "A", Do: yields(200*ms, "huge")}, kahn.Node{ID: "X", Do: fails(200 * ms)})
+		res, err := kahn.Execute(t.Context(), g, nil, kahn.Durable(s), kahn.RunID("r"))
+		require.True(t, res.Left)
+		require.ErrorIs(t, err, kahn.ErrRejected)
+		r := try2(t, g, nil, kahn.Durable(s), kahn.RunID("r"))
+		r.expect("tick:ok A:F X:F", "failed")
+		r.cause("A", kahn.CauseStoreRejected)
+		r.cause("X", kahn.CauseStepError)
+		require.Equal(t, 2, r.node("X").Attempts) // the end of the first attempt was in the transaction that was not written
+		counted(t, late)
+	})
+
 	inBubble(t, "what is no output of a step fails the run", func(t *testing.T) {
 		s := &lateStore{header: true}
 		run, err := kahn.Start(t.Context(), graph(gate("G"), after("B")), takes(time.Second), kahn.Durable(s), kahn.RunID("r"))
