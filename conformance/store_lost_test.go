@@ -43,6 +43,7 @@ func TestNothingHappensInALostRun(t *testing.T) {
 		"gate timeout": {node: kahn.Node{ID: "n", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: 3 * time.Second}}, want: "suspended"},
 		"attempt":      {node: kahn.Node{ID: "n", Do: failsLate, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Hour}}, want: "ready"},
 		"fallback":     {node: kahn.Node{ID: "n", Do: fails, Fallback: slowly}, want: "ready"},
+		"abandoned":    {node: kahn.Node{ID: "n", Do: deaf.Do, Timeout: 700 * ms}, opts: []kahn.Option{kahn.CancelGrace(500 * ms)}, want: "ready"},
 		"guard":        {node: kahn.Node{ID: "n", When: func(kahn.View) (bool, error) { time.Sleep(5 * time.Second); return false, nil }}, want: "idle"},
 	} {
 		inBubble(t, name, func(t *testing.T) {
@@ -68,11 +69,13 @@ func TestNothingHappensInALostRun(t *testing.T) {
 			n, _ := res.Node("n")
 			require.Equal(t, c.want, n.Status.String())
 			require.NoError(t, n.Err)
+			require.False(t, n.Abandoned)  // the store has no end of an abandoned attempt
 			if n.Status != kahn.Retrying { // the store contains no other failed attempt
 				require.NoError(t, n.LastErr)
 			}
 			d, _ := res.Node("deaf")
 			require.Equal(t, kahn.Ready, d.Status)
+			time.Sleep(10 * time.Second) // until the steps that the run has abandoned have returned
 		})
 	}
 }
