@@ -528,18 +528,18 @@ func (r *Run) setAside(q *store.PostedRequest, err error) {
 	if in.unread == nil {
 		in.unread = map[uint64]error{}
 	}
-	if in.unread[q.Number] == nil {
+	again := in.unread[q.Number] != nil // the first failure is not reported here: the run's error reports it if the run comes to rest
+	if !again {
 		r.warn(err)
 	}
 	in.unread[q.Number] = err
 	in.aside = append(in.aside, *q)
-	repeated := in.passes > 0 // the first failure is not reported here: the run's error reports it if the run comes to rest
 	if in.again == nil {
 		in.passes++
 		in.again = time.AfterFunc(retryPause(in.passes), r.takeAside)
 	}
 	r.st.Unlock()
-	if repeated && r.cfg.report != nil {
+	if again && r.cfg.report != nil {
 		r.cfg.report(err)
 	}
 }

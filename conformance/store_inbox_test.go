@@ -397,6 +397,22 @@ func TestRequestsAndForeignCode(t *testing.T) {
 			require.Equal(t, kahn.ErrFinished.Error(), why)
 			expectApplied(t, db, second)
 		})
+		inBubble(t, name+" in a run that was cancelled meanwhile", func(t *testing.T) {
+			db, g := new(store.Memory), graph(gate("G"))
+			codec := &badCodec{misbehave: func() { time.Sleep(time.Second); misbehave() }}
+			run, err := kahn.Start(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"), kahn.Encoding(codec))
+			require.NoError(t, err)
+			id := post(t, db, "G", "bad")
+			synctest.Wait()
+			run.Cancel()
+			res, _ := run.Wait()
+			require.Equal(t, kahn.RunCancelled, res.Status)
+			status, why := became(t, db, id)
+			require.Equal(t, store.RequestRefused, status)
+			require.Equal(t, kahn.ErrFinished.Error(), why)
+			time.Sleep(time.Minute) // nobody decodes the value again
+			require.EqualValues(t, 1, codec.decoded.Load())
+		})
 	}
 }
 
@@ -404,10 +420,12 @@ func TestRequestsAndForeignCode(t *testing.T) {
 type badCodec struct {
 	kahn.Types
 	misbehave func()
+	decoded   atomic.Int64 // how often "bad" was decoded
 }
 
 func (c *badCodec) Decode(data json.RawMessage) (any, error) {
 	if string(data) == `"bad"` {
+		c.decoded.Add(1)
 		c.misbehave()
 	}
 	return c.Types.Decode(data)

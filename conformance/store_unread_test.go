@@ -355,6 +355,31 @@ func TestServeRequestsThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// Serve performs a run with a long step. If two requests for the run cannot be decoded, Serve reports each of them as soon as it has tried them again.
+func TestServeReportsEachUnreadRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := new(served)
+		g := flow("w", kahn.Node{ID: "long", Do: takes(10 * time.Second)}, gate("G"), gate("H"))
+		s.create(t, g, time.Time{}, "r")
+		x := s.service(g)
+		x.Poll = time.Minute
+		end := serve(t, &kahn.Runner{Options: []kahn.Option{kahn.Encoding(newLocked(false))}}, x)
+		answer(t, s, "G", "1", "locked")
+		answer(t, s, "H", "2", "locked")
+		time.Sleep(500 * ms)
+		first := s.take()
+		time.Sleep(time.Second)
+		second := s.take()
+		end()
+		require.Empty(t, first) // the key may still come
+		require.Len(t, second, 2)
+		for i, of := range []string{`request "1" for "G"`, `request "2" for "H"`} {
+			require.Contains(t, second[i], of)
+		}
+	})
+}
+
 // awayBlobs is a blob store that does not answer while silent is set.
 type awayBlobs struct {
 	*store.MemoryBlobs
