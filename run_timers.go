@@ -352,8 +352,8 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 		return
 	}
 	x.own()
-	if r.records[step.ref].returned { // the step returned in time: see worker.endWait
-		x.overdue = x.overdue || scope == timeoutOverall
+	if r.records[step.ref].returned { // the Timeout is disarmed, so this is the OverallTimeout: see worker.endWait
+		x.overdue = true
 		return
 	}
 	// The run may already be suspended. A run that is being left is suspended when it has no worker (see rest), and a loop that pauses has no worker.

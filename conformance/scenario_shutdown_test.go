@@ -119,6 +119,16 @@ func TestScenarioShutdown(t *testing.T) {
 		}
 		time.Sleep(2 * time.Hour)
 	})
+	each("an OverallTimeout that passes after the interruption counts", func(t *testing.T, db store.Store) {
+		var c calls
+		l := &lives{t: t, g: graph(kahn.Node{ID: "A", OverallTimeout: 50 * ms}, gate("G")), step: c.count(lingers), store: db}
+		for _, leave := range []func(*kahn.Run){nil, (*kahn.Run).Leave} {
+			res, err := l.next(10*ms, leave)
+			if n, _ := res.Node("A"); err != nil || res.Status != kahn.RunSuspended || n.Status != kahn.Failed || n.Cause.Kind != kahn.CauseTimeout || c.of("A") != 1 {
+				t.Errorf("%v, %v: A is %v %v after %d calls", res.Status, err, n.Status, n.Cause, c.of("A"))
+			}
+		}
+	})
 	each("a judge of inputs is asked again", func(t *testing.T, db store.Store) {
 		judged := 0
 		judge := func(ctx context.Context, _ event.Phase, _ *kahn.Step, _ any) error {
