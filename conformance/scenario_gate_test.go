@@ -231,6 +231,30 @@ func TestScenarioGates(t *testing.T) {
 		}
 	})
 
+	inBubble(t, "a token that is the id of a node in another graph", func(t *testing.T) {
+		asks := func(token string) kahn.StepFunc {
+			return func(_ context.Context, s *kahn.Step) (any, error) {
+				if answer, ok := s.Resumed(); ok {
+					return answer, nil
+				}
+				return nil, kahn.Suspend(token, nil, nil)
+			}
+		}
+		g := graph(subgraph("S", graph(kahn.Node{ID: "ask", Do: asks("")})), subgraph("T", graph(kahn.Node{ID: "x", Do: asks("ask")})))
+		r := tryControlled(t, t.Context(), g, nil, func(run *kahn.Run) {
+			for _, name := range []string{"S/ask", "ask"} {
+				synctest.Wait()
+				if err := run.Signal(context.Background(), name, "for "+name); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		r.expect("S:ok T:ok", "completed")
+		if s, x := r.node("S").Output, r.node("T").Output; s != "for S/ask" || x != "for ask" {
+			t.Errorf("outputs %v, %v", s, x)
+		}
+	})
+
 	inBubble(t, "a step that is stopped cannot wait", func(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "A", Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
 			<-ctx.Done()
