@@ -805,7 +805,7 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 	switch {
 	case x != nil && x.comp == nil && x.kept != nil:
 		return x.kept.Inside.undone()
-	case x != nil && x.comp == nil && x.former != nil:
+	case x != nil && x.former != nil: // then there is no x.comp: see beginAttempt
 		return x.former.Inside.undone()
 	case x == nil || x.comp == nil:
 		return CompensationNone
