@@ -613,7 +613,7 @@ func (u *undo) fail(err error, now int64) {
 	}
 	r.reportUndone(r.path(u.ref), err)
 	for o := r; o != nil; o = o.outer {
-		if o.undo.open && o.concluded() {
+		if o.undo.open { // the nested run has ended
 			o.judgeUndone(&o.verdict)
 		}
 	}
