@@ -185,6 +185,10 @@ func TestWhy(t *testing.T) {
 		{name: "a store that is slow to take what made it ready", after: 10 * ms, opts: []kahn.Option{slowStore("Commit", 30*ms)}, g: graph(kahn.If("a", func(kahn.View) (bool, error) { return true, nil })), asked: []asked{
 			{"a", kahn.WhyStore, "it waits until the store has confirmed earlier changes", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Ready, y.Status) }},
 		}},
+		{name: "a store that is still busy with an earlier change", after: 60 * ms, opts: []kahn.Option{slowStore("Commit", 30*ms)}, g: graph(kahn.Node{ID: "a", Do: takes(10 * ms)}, kahn.Node{ID: "b", Do: takes(20 * ms)},
+			kahn.If("c", func(kahn.View) (bool, error) { return true, nil }, "b")), asked: []asked{ // the end of a is being written from 40 ms to 70 ms, and b has ended at 50 ms
+			{"c", kahn.WhyStore, "it waits until the store has confirmed earlier changes", func(t *testing.T, y kahn.Why) { require.Equal(t, kahn.Ready, y.Status) }},
+		}},
 		{name: "ended", after: 10 * ms, g: graph(kahn.Node{ID: "bad", Do: always(errStep)}, after("victim", "bad"), kahn.Node{ID: "off", Disabled: true}, after("next", "off"),
 			kahn.If("ok?", func(kahn.View) (bool, error) { return true, nil }), branch("no", "ok?", "false"), kahn.Node{ID: "slow", Do: takes(time.Second)}), asked: []asked{
 			{"bad", kahn.WhyEnded, "it failed: step_error: the step broke", func(t *testing.T, y kahn.Why) {
