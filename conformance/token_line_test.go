@@ -48,6 +48,21 @@ func TestLackOfATokenHoldsBackNoSlot(t *testing.T) {
 			t.Errorf("B started at %v", b)
 		}
 	})
+	inBubble(t, "a composite whose nodes wait for a signal, for a slot and for a token", func(t *testing.T) {
+		g := graph(kahn.Node{ID: "A", Priority: 1, Groups: []string{"g"}, Do: takes(time.Minute)}, kahn.Node{ID: "S", Sub: graph(gate("w"), member("C", 0), member("B", 1))})
+		g.Groups = slot
+		mocks := kahn.TestMode{Unmock: []string{"S/w"}, Mocks: map[string]kahn.Mock{"S/C": {Do: takes(10 * ms)}}}
+		r := tryControlled(t, t.Context(), g, takes(10*ms), func(run *kahn.Run) {
+			time.Sleep(2 * time.Hour)
+			if err := run.Signal(t.Context(), "S/w", nil); err != nil {
+				t.Error(err)
+			}
+		}, mocks)
+		r.expect("A:ok S:ok", "completed")
+		if c, b := r.at(event.NodeCompleted, "S/C"), r.at(event.NodeStarted, "S/B"); c != time.Minute+10*ms || b != time.Hour {
+			t.Errorf("S/C completed at %v, S/B started at %v", c, b)
+		}
+	})
 	inBubble(t, "what the runs of a Runner share", func(t *testing.T) {
 		runner := &kahn.Runner{Limit: 1, Rate: hourly}
 		first, err := runner.Start(t.Context(), graph(after("A")), takes(10*ms))
