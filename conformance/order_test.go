@@ -379,6 +379,24 @@ func TestWaitingForSlotIsNotSuspended(t *testing.T) {
 	}
 }
 
+// TestOrderInALine: a free slot of a group goes to the node with the highest priority of the nodes that can use it, also if a node with a higher
+// priority was stopped meanwhile, or needs the slot of another group, too.
+func TestOrderInALine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := func(id string, priority int, d time.Duration, groups ...string) kahn.Node {
+			return kahn.Node{ID: id, Priority: priority, Groups: groups, Do: takes(d)}
+		}
+		g := graph(node("first", 9, 10*ms, "g"), node("other", 8, 30*ms, "h"),
+			node("both", 7, 10*ms, "g", "h"), node("stopped", 6, 10*ms, "g"), node("next", 5, 10*ms, "g", "free"), node("last", 4, 10*ms, "g"))
+		g.Groups = []kahn.Group{{Name: "g", Limit: 1}, {Name: "h", Limit: 1}, {Name: "free", Limit: 1}}
+		r := tryControlled(t, t.Context(), g, nil, func(run *kahn.Run) {
+			time.Sleep(5 * ms)
+			require.NoError(t, run.CancelNode("stopped"))
+		})
+		require.Equal(t, "first other next last both", r.started())
+	})
+}
+
 // TestLimitOneTimedOutDraws: a nested run counts as failed only because it timed out. A random number for the delay of its retry is drawn
 // nevertheless.
 func TestLimitOneTimedOutDraws(t *testing.T) {
