@@ -312,6 +312,37 @@ func TestJoinersGoOn(t *testing.T) {
 	})
 }
 
+// The context of the first caller ends during the last step. The step completes nevertheless, and so does the run. The other callers get its Result,
+// and begin nothing.
+func TestJoinersOfARunThatCompletes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys, begun := new(kahn.IdempotencyStore), 0
+		g := graph(kahn.Node{ID: "a", Do: yields(time.Second, "kept")})
+		opts := []kahn.Option{kahn.Durable(new(store.Memory)), kahn.Idempotent(keys, "k"), kahn.Use(func(next kahn.StepFunc) kahn.StepFunc {
+			if begun++; begun > 2 { // it is called for each caller
+				panic("a caller begins the run again")
+			}
+			return next
+		})}
+		ctx, end := ctrlC(t)
+		time.AfterFunc(time.Second/2, end)
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			res, err := kahn.Execute(ctx, g, nil, opts...)
+			if err != nil || res.Status != kahn.RunCompleted {
+				t.Error(res, err)
+			}
+		}()
+		synctest.Wait()
+		res, err := kahn.Execute(t.Context(), g, nil, opts...)
+		if err != nil || res.Status != kahn.RunCompleted || res.Output() != "kept" {
+			t.Error(res, err)
+		}
+		<-done
+	})
+}
+
 // The next caller of the key continues a run that was left.
 func TestKeyOfLeftRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
