@@ -89,6 +89,23 @@ func TestEncodedOnce(t *testing.T) {
 	}
 }
 
+// TestEncodedOnceAtCreation: a run that was created with a payload and inputs does not encode them again when it begins.
+func TestEncodedOnceAtCreation(t *testing.T) {
+	t.Parallel()
+	codec, db := new(countingCodec), new(store.Memory)
+	g := graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger}, after("A", "T"))
+	n, err := kahn.Prepare(g, kahn.RunID("r"), kahn.Encoding(codec), kahn.Fire("T", "payload"), kahn.Inputs(map[string]any{"in": "input"}))
+	require.NoError(t, err)
+	_, _, err = db.Create(t.Context(), n)
+	require.NoError(t, err)
+	res, err := kahn.Execute(t.Context(), g, nop, kahn.RunID("r"), kahn.Encoding(codec), kahn.Durable(db))
+	require.NoError(t, err)
+	trigger, _ := res.Node("T")
+	require.Equal(t, "payload", trigger.Output)
+	require.Equal(t, 1, codec.times["input"])
+	require.Equal(t, 2, codec.times["payload"]) // the second text is the output of the trigger
+}
+
 // TestDeltasInRecords: the size of the write for a delta does not grow with the number of nodes.
 func TestDeltasInRecords(t *testing.T) {
 	t.Parallel()
