@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 	"testing"
@@ -516,6 +517,29 @@ func TestRedriveUnendedInsideExpanded(t *testing.T) {
 		res, err = executeRun(t, t.Context(), g, plans(fails(0)), kahn.Redrive(reload(t, res.Snapshot()), nil))
 		require.ErrorIs(t, err, errStep)
 		require.Equal(t, 1, statusAt(res, "E/x").Attempts)
+	})
+}
+
+// Snapshots of former versions lack the list of a map that has ended. A redrive of this map begins the map anew, also after a later life.
+func TestRedriveOfAMapWithoutItsList(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var c paths
+		g := graph(mapped("M", numbers(2), kahn.Map{}), gate("G"))
+		r := pause(t, g, c.count(breaks("M[1]")))
+		data, err := json.Marshal(r.Snapshot())
+		require.NoError(t, err)
+		list := regexp.MustCompile(`,"list":\{[^}]*\}`)
+		require.Len(t, list.FindAll(data, -1), 1, string(data))
+		var former kahn.Snapshot
+		require.NoError(t, json.Unmarshal(list.ReplaceAll(data, nil), &former))
+		res, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.Resume(&former), kahn.EarlySignals(map[string]any{"G": 1}))
+		require.ErrorContains(t, err, "1 of 2 items failed")
+		c.n = nil
+		res, err = kahn.Execute(t.Context(), g, c.count(nop), kahn.Redrive(res.Snapshot(), nil))
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunCompleted, res.Status)
+		c.once(t, "M[0]", "M[1]")
 	})
 }
 
