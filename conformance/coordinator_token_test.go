@@ -62,7 +62,7 @@ func TestTokens(t *testing.T) {
 	begin()
 	require.Equal(t, map[string]string{"S/x": "step:1:1.1:S/x@r", "M[0]": "step:1:1.1:M[0]@r", "M[1]": "step:1:1.1:M[1]@r", "w": "step:1:1:w@r"}, tokens)
 	for _, token := range []string{
-		"", "w", "step:1:1:w", "step:1:1:w@q", "step:1:2:w@r", "step:1:1:nobody@r", "step:0:1:w@r", "step:2:1:w@r", "guard:1:1:w@r", "step:1:1.1:w@r",
+		"", "w", "step:1:1:w", "step:1:1:w@q", "step:1:2:w@r", "step:1:0:w@r", "step:1:-1:w@r", "step:1:1:nobody@r", "step:0:1:w@r", "step:2:1:w@r", "guard:1:1:w@r", "step:1:1.1:w@r",
 		"step:1:1:S/x@r", "step:1:2.1:S/x@r", "step:1:1+1:w@r", "compensate:1:1:w@r", "step:1:1.1:M[2]@r", "step:1:x:w@r", "step:1:99999999999:w@r",
 		strings.Repeat("9", 10_000) + "@r",
 	} {
@@ -155,6 +155,29 @@ func TestFlightsNotKept(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(text), &damaged))
 	_, err = kahn.NewCoordinator(plan, deskEpoch, kahn.Resume(&damaged))
 	require.NoError(t, err, "a damaged file must not panic")
+}
+
+// Two snapshots at the same point of a run are equal, byte by byte.
+func TestSnapshotsInFlightAreEqual(t *testing.T) {
+	g := graph()
+	for i := range 20 {
+		g.Add(kahn.Node{ID: fmt.Sprint("n", i), Timeout: time.Hour})
+	}
+	c, err := kahn.NewCoordinator(compiled(t, g), deskEpoch, kahn.RunID("r"))
+	require.NoError(t, err)
+	for i := range 20 {
+		nextOf(t, c, fmt.Sprint("n", i))
+	}
+	text := func() string {
+		data, err := json.Marshal(c.Snapshot())
+		require.NoError(t, err)
+		return string(data)
+	}
+	first := text()
+	require.Contains(t, first, `"in_flight"`)
+	for range 5 {
+		require.Equal(t, first, text())
+	}
 }
 
 // A compensation that a second stop has asked to stop keeps its grace, however late in the run the snapshot is taken.

@@ -43,6 +43,8 @@ func TestRedriveGoesOnInside(t *testing.T) {
 		{"a degraded map", graph(mapped("M", []int{1, 2, 3}, kahn.Map{ToleratedCount: 2}), after("T", "M")), []string{"M[1]"}, []string{"M"}, nil, []string{"M[1]", "T"}},
 		{"a degraded map that is not named", graph(mapped("M", []int{1, 2, 3}, kahn.Map{ToleratedCount: 2}), after("T", "M")), []string{"M[1]"}, nil, nil, []string{}},
 		{"an iteration", graph(kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again, Collect: true}}, after("T", "L")), nil, []string{"L#2"}, nil, []string{"L#2/x", "L#3/x", "T"}},
+		{"two iterations", graph(kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again, Collect: true}}, after("T", "L")), nil, []string{"L#2", "L#3"}, nil, []string{"L#2/x", "L#3/x", "T"}},
+		{"two iterations, the later one first", graph(kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again, Collect: true}}, after("T", "L")), nil, []string{"L#3", "L#2"}, nil, []string{"L#2/x", "L#3/x", "T"}},
 		{"a composite and a node inside", graph(subgraph("S", inner())), nil, []string{"S", "S/x"}, nil, []string{"S/w", "S/x", "S/y", "S/z"}},
 		{"a failed composite and a node inside", graph(subgraph("S", inner())), []string{"S/y"}, []string{"S", "S/w"}, nil, []string{"S/w", "S/y", "S/z"}},
 		{"a map and an item", graph(mapped("M", []int{1, 2}, kahn.Map{})), nil, []string{"M[1]", "M"}, nil, []string{"M[0]", "M[1]"}},
