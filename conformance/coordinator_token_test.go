@@ -63,7 +63,7 @@ func TestTokens(t *testing.T) {
 	require.Equal(t, map[string]string{"S/x": "step:1:1.1:S/x@r", "M[0]": "step:1:1.1:M[0]@r", "M[1]": "step:1:1.1:M[1]@r", "w": "step:1:1:w@r"}, tokens)
 	for _, token := range []string{
 		"", "w", "step:1:1:w", "step:1:1:w@q", "step:1:2:w@r", "step:1:0:w@r", "step:1:-1:w@r", "step:1:1:nobody@r", "step:0:1:w@r", "step:2:1:w@r", "guard:1:1:w@r", "step:1:1.1:w@r",
-		"step:1:1:S/x@r", "step:1:2.1:S/x@r", "step:1:1+1:w@r", "compensate:1:1:w@r", "step:1:1.1:M[2]@r", "step:1:x:w@r", "step:1:99999999999:w@r",
+		"step:1:1:S/x@r", "step:1:2.1:S/x@r", "step:1:1+1:w@r", "step:1:1+0:w@r", "compensate:1:1:w@r", "step:1:1.1:M[2]@r", "step:1:x:w@r", "step:1:99999999999:w@r",
 		strings.Repeat("9", 10_000) + "@r",
 	} {
 		attemptIs(t, c, token, kahn.ErrUnknownAttempt)
