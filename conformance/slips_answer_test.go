@@ -70,6 +70,11 @@ func TestSkipAnswer(t *testing.T) {
 		})
 		require.Equal(t, `condition_branch(G answered "no", not "approved")`, r.find(event.NodeSkipped, "S/on")[0].Payload.(event.Skip).Reason.String())
 	})
+	inBubble(t, "a condition inside", func(t *testing.T) {
+		inner := graph(kahn.If("?", func(kahn.View) (bool, error) { return true, nil }), branch("A", "?", "true"))
+		r := try(t, graph(subgraph("S", inner)), takes(0))
+		require.Equal(t, []string{"true"}, r.find(event.NodeCompleted, "S/?")[0].Payload.(event.Completion).Labels)
+	})
 	inBubble(t, "a condition that failed, and a catch edge", func(t *testing.T) {
 		bad := kahn.Node{ID: "?", Routes: true, ContinueOnFail: true, Do: fails(0)}
 		r := try(t, graph(bad, branch("A", "?", "a"), after("B"), kahn.Node{ID: "C", In: []kahn.Edge{{From: "B", On: kahn.OnFailure}}}), takes(0))
@@ -82,6 +87,9 @@ func TestSkipAnswer(t *testing.T) {
 		st, err := kahn.NewState(plan)
 		require.NoError(t, err)
 		task, _ := st.Next()
+		for _, id := range []int32{-1, 2} {
+			require.ErrorIs(t, st.Settle(task.Token, machine.Outcome{Status: kahn.Completed, Route: []int32{id}}), kahn.ErrBadValue)
+		}
 		route, _ := plan.Route(task.Ref, "x")
 		err = st.Settle(task.Token, machine.Outcome{Status: kahn.Completed, Route: route})
 		require.NoError(t, err)

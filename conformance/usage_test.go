@@ -351,12 +351,7 @@ func TestSetLabel(t *testing.T) {
 		_, _ = run.Wait()
 	})
 	inBubble(t, "what is refused", func(t *testing.T) {
-		var kept *kahn.Step
-		r := try(t, graph(after("A"), after("B", "A")), func(_ context.Context, s *kahn.Step) (any, error) {
-			if s.ID() == "B" {
-				return nil, kept.SetLabel("late", "x")
-			}
-			kept = s
+		r := try(t, graph(after("A")), func(_ context.Context, s *kahn.Step) (any, error) {
 			for _, text := range []string{"\xff", strings.Repeat("x", 1001)} {
 				require.ErrorIs(t, s.SetLabel(text, "x"), kahn.ErrBadValue)
 				require.ErrorIs(t, s.SetLabel("x", text), kahn.ErrBadValue)
@@ -369,5 +364,22 @@ func TestSetLabel(t *testing.T) {
 		})
 		require.ErrorIs(t, r.err, kahn.ErrBadValue)
 		require.Equal(t, kahn.Failed, r.node("A").Status)
+	})
+	inBubble(t, "an attempt that has ended sets nothing", func(t *testing.T) {
+		var first *kahn.Step
+		a := after("A")
+		a.Retry = kahn.Retry{MaxAttempts: 2, InitialDelay: -1}
+		run, err := kahn.Start(t.Context(), graph(a), func(_ context.Context, s *kahn.Step) (any, error) {
+			if first == nil {
+				first = s
+				return nil, errStep
+			}
+			require.NoError(t, first.SetLabel("late", "x"))
+			return nil, s.SetLabel("last", "A")
+		})
+		require.NoError(t, err)
+		_, err = run.Wait()
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"last": "A"}, run.Labels())
 	})
 }
