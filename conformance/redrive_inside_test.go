@@ -634,3 +634,66 @@ func TestRedriveBeforeTheEnd(t *testing.T) {
 		require.Equal(t, []string{"1m1s T/y 1", "1s S/x 1", "1s a 2"}, slices.Sorted(slices.Values(calls)))
 	})
 }
+
+// A redrive inside a map forgets the answers of the gates that wait again, and no others: such an answer counts once more under the same ID.
+func TestRedriveForgetsAnswersInMaps(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		inBubble(t, fmt.Sprint("stored ", stored), func(t *testing.T) {
+			bad := true
+			step := func(_ context.Context, s *kahn.Step) (any, error) {
+				if bad && s.Path() == "M[1]/S/x" {
+					return nil, errStep
+				}
+				return 1, nil
+			}
+			inner := graph(subgraph("S", graph(kahn.Node{ID: "G", Kind: kahn.KindGate}, after("x", "G"))))
+			g := graph(kahn.Node{ID: "M", Params: map[string]any{"l": []int{1, 2}}, Map: &kahn.Map{Over: "l"}, Sub: inner})
+			opts := []kahn.Option{kahn.RunID("r")}
+			if stored {
+				opts = append(opts, kahn.Durable(new(store.Memory)))
+			}
+			answer := func(run *kahn.Run, i int) error {
+				return run.Signal(t.Context(), fmt.Sprintf("M[%d]/S/G", i), kahn.Decision{ID: fmt.Sprint("answer ", i), Value: "approved"})
+			}
+			run, err := kahn.Start(t.Context(), g, step, opts...)
+			require.NoError(t, err)
+			synctest.Wait()
+			for i := range 2 {
+				require.NoError(t, answer(run, i))
+			}
+			res, err := run.Wait()
+			require.ErrorIs(t, err, errStep)
+			bad = false
+			from := reload(t, res.Snapshot())
+			if stored {
+				from = nil
+			}
+			run, err = kahn.Start(t.Context(), g, step, append(opts, kahn.Redrive(from, []string{"M[1]/S/G"}))...)
+			require.NoError(t, err)
+			synctest.Wait()
+			require.NoError(t, answer(run, 0), "it is known, and changes nothing")
+			require.Len(t, run.Waiting(), 1)
+			require.Equal(t, "M[1]/S/G", run.Waiting()[0].Node)
+			require.NoError(t, answer(run, 1))
+			_, err = run.Wait()
+			require.NoError(t, err)
+			require.Equal(t, kahn.RunCompleted, run.Status())
+		})
+	}
+}
+
+// A composite that continues inside after a redrive has the attempts of its policy again, and the redrive begins the first of them.
+func TestAttemptsOfACompositeThatContinuesInside(t *testing.T) {
+	inBubble(t, "attempts", func(t *testing.T) {
+		g := graph(kahn.Node{ID: "S", Sub: graph(after("x")), Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: ms}})
+		calls := 0
+		step := func(context.Context, *kahn.Step) (any, error) { calls++; return nil, errStep }
+		res, err := kahn.Execute(t.Context(), g, step)
+		require.ErrorIs(t, err, errStep)
+		require.Equal(t, 3, calls)
+		calls = 0
+		_, err = kahn.Execute(t.Context(), g, step, kahn.Redrive(reload(t, res.Snapshot()), []string{"S/x"}))
+		require.ErrorIs(t, err, errStep)
+		require.Equal(t, 3, calls)
+	})
+}
