@@ -180,6 +180,27 @@ func TestSnapshotsInFlightAreEqual(t *testing.T) {
 	}
 }
 
+// A compensation in flight reads the same parameters as before the cut: the defaults if a failure was substituted.
+func TestParametersOfACompensationInFlight(t *testing.T) {
+	undo := func(context.Context, *kahn.Step) error { return nil }
+	plan := compiled(t, graph(after("f"), after("z", "u"),
+		kahn.Node{ID: "u", In: []kahn.Edge{{From: "f", Param: "rows", Default: 7}}, OnUpstreamFailure: kahn.UpstreamSubstitute, Compensate: undo}))
+	c, err := kahn.NewCoordinator(plan, deskEpoch, kahn.RunID("r"))
+	require.NoError(t, err)
+	require.NoError(t, c.Return(nextOf(t, c, "f"), nil, errStep))
+	rows, ok := nextOf(t, c, "u").Param("rows")
+	require.True(t, ok)
+	require.Equal(t, 7, rows)
+	require.NoError(t, c.Return(c.InFlight()[0], 1, nil))
+	require.NoError(t, c.Return(nextOf(t, c, "z"), nil, errStep))
+	rows, ok = nextOf(t, c, "u").Param("rows")
+	require.True(t, ok)
+	require.Equal(t, 7, rows)
+	rows, ok = continued(t, c, plan, deskEpoch).InFlight()[0].Param("rows")
+	require.True(t, ok)
+	require.EqualValues(t, 7, rows)
+}
+
 // A compensation that a second stop has asked to stop keeps its grace, however late in the run the snapshot is taken.
 func TestGraceOfACompensationInFlight(t *testing.T) {
 	undo := func(context.Context, *kahn.Step) error { return nil }
