@@ -610,10 +610,13 @@ func TestRedriveGateInsideFailedExpansion(t *testing.T) {
 // one has not begun.
 func TestRedriveBeforeTheEnd(t *testing.T) {
 	inBubble(t, "before the end", func(t *testing.T) {
+		var mu sync.Mutex
 		var calls []string
 		began := time.Now()
 		step := func(_ context.Context, s *kahn.Step) (any, error) {
+			mu.Lock()
 			calls = append(calls, fmt.Sprint(time.Since(began), " ", s.Path(), " ", s.Attempt()))
+			mu.Unlock()
 			if s.ID() == "x" && time.Since(began) < time.Second {
 				return nil, errStep
 			}
