@@ -818,7 +818,7 @@ func hashedStruct(v reflect.Value) (text string, ok bool) {
 		return "", false
 	}
 	for i := range v.NumField() {
-		if f := v.Field(i); !f.IsZero() { // the structs of a Node and an Edge have only exported fields
+		if f := v.Field(i); v.Type().Field(i).IsExported() && !f.IsZero() {
 			text += fmt.Sprintf("%s=%s ", v.Type().Field(i).Name, hashedForm(f))
 		}
 	}

@@ -45,6 +45,25 @@ func TestHashCallsUserCode(t *testing.T) {
 	require.Len(t, asked, 1) // the hash was computed once, and kept
 }
 
+// The Default of an input may be a struct that has no JSON form. The hash covers its exported fields, and nothing else.
+func TestHashOfADefaultWithoutJSON(t *testing.T) {
+	t.Parallel()
+	type settings struct {
+		Call  func()
+		Limit int
+		note  string
+	}
+	of := func(x settings) string {
+		g := graph(kahn.Node{ID: "A"})
+		g.Inputs = []kahn.Input{{Name: "in", Default: x}}
+		return compiled(t, g).Hash()
+	}
+	call := func() {}
+	require.Equal(t, of(settings{call, 1, ""}), of(settings{call, 1, "a note"}))
+	require.NotEqual(t, of(settings{call, 1, ""}), of(settings{call, 2, ""}))
+	require.NotEqual(t, of(settings{call, 1, ""}), of(settings{nil, 1, ""}))
+}
+
 // A run without a store computes the hash of a graph that a step has returned when a snapshot needs the hash, and not under the run's lock. The run
 // that continues compares the graph with this hash.
 func TestHashOfExpansionCallsUserCode(t *testing.T) {
