@@ -296,6 +296,25 @@ func TestStayKeepsTheLimit(t *testing.T) {
 	require.True(t, ok)
 }
 
+// While the run is being left, a node does not begin its next attempt either.
+func TestLeaveHoldsNextAttempts(t *testing.T) {
+	t.Parallel()
+	s := (*machine.Locked)(machine.New(build(t, "a b", []machine.NodeSpec{{}, {}}), &machine.Setup{Limit: 1}))
+	first, _ := s.Next()
+	require.NoError(t, s.Retry(first.Token))
+	second, ok := s.Next()
+	require.True(t, ok)
+	require.NoError(t, s.Requeue(first.Token, machine.Retrying))
+	s.Leave()
+	require.NoError(t, s.Settle(second.Token, machine.Outcome{Status: machine.Completed}))
+	_, ok = s.Next()
+	require.False(t, ok)
+	s.Stay()
+	again, ok := s.Next()
+	require.True(t, ok)
+	require.Equal(t, machine.Token{Ref: first.Token.Ref, Attempt: 2}, again.Token)
+}
+
 // A node whose undoing pauses has returned its slots. If its turn ends during the pause, it does not return them again, so the group's limit is
 // not exceeded.
 func TestPausedUndoGivesItsSlotsBackOnce(t *testing.T) {
