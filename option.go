@@ -484,7 +484,7 @@ func Retain(n int) Option {
 	})
 }
 
-// RunID sets the id of the run. Default: a UUID of version 7, made on first use.
+// RunID sets the id of the run. The default, also for an empty id, is a UUID of version 7, made on first use.
 func RunID(id string) Option {
 	return optionFunc(func(c *config) error { c.runID = id; return nil })
 }

@@ -197,7 +197,7 @@ func (r Retry) slip() (field, text string) {
 	return "", ""
 }
 
-// lacksUnit reports whether a duration in a graph is so short that the author probably forgot the unit, for example 30 instead of 30*time.Second.
+// lacksUnit reports whether a duration is so short that the author probably forgot the unit, for example 30 instead of 30*time.Second.
 func lacksUnit(d time.Duration) bool { return 0 < d && d < time.Microsecond }
 
 // warnOfRetry adds a warning about the policy of a node or, if id is empty, about the default policy of the graph.

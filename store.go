@@ -96,11 +96,14 @@ const defaultLeaseTime = 30 * time.Second
 //
 // The time is the duration of the lease. The run renews the lease after a third of the time. If the lease expires because the store cannot be
 // reached, kahn leaves the run. If the run's process dies, another owner can acquire the run after the lease has expired, or at once if the store is
-// from package store/sqlite. Default: 30 s. The error matches [ErrBadOption] if the time is negative.
+// from package store/sqlite. Default: 30 s. The error matches [ErrBadOption] if the time is negative or below 1 us.
 func Lease(owner string, d time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		if d < 0 {
 			return fmt.Errorf("%w: Lease: the time %v is negative", ErrBadOption, d)
+		}
+		if lacksUnit(d) {
+			return fmt.Errorf("%w: Lease: the time %v: is its unit missing?", ErrBadOption, d)
 		}
 		c.owner, c.leaseTime = cmp.Or(owner, c.owner), cmp.Or(d, c.leaseTime)
 		return nil

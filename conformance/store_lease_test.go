@@ -186,7 +186,7 @@ func TestShortLease(t *testing.T) {
 	opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r")}
 	pause(t, g, takes(0), opts...)
 	for range 5 {
-		_, err := kahn.Execute(t.Context(), g, takes(0), append(opts, kahn.Lease("", time.Nanosecond))...)
+		_, err := kahn.Execute(t.Context(), g, takes(0), append(opts, kahn.Lease("", time.Microsecond))...)
 		require.ErrorIs(t, err, kahn.ErrStore)
 	}
 	signals := map[string]any{}

@@ -365,8 +365,10 @@ func TestLeaseOptions(t *testing.T) {
 		if name, err := os.Hostname(); err == nil && host != name || !strings.HasPrefix(pid, fmt.Sprint(os.Getpid(), "/")) {
 			t.Errorf("%q names neither host nor process", owners[0])
 		}
-		if _, err := kahn.Execute(t.Context(), g, takes(0), kahn.Lease("us", -1)); !errors.Is(err, kahn.ErrBadOption) {
-			t.Error(err)
+		for _, d := range []time.Duration{-1, 30} { // the second one lacks its unit
+			if _, err := kahn.Execute(t.Context(), g, takes(0), kahn.Lease("us", d)); !errors.Is(err, kahn.ErrBadOption) {
+				t.Error(err)
+			}
 		}
 	})
 
