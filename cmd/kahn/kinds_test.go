@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -352,4 +353,59 @@ func TestDryRunIsStopped(t *testing.T) {
 	require.Equal(t, exitCancelled, kahnCommand(ctx, []string{"run", "-dry", definition}, newTerminal(strings.NewReader(""), &out, &errs)))
 	require.Contains(t, out.String(), "a: cancelled: ")
 	require.NotContains(t, out.String(), "would run")
+}
+
+// A template fails where it would write "<no value>": at a field that a map lacks, and at null. The error names the place, the field and the fields there
+// are. The function `get` reads an optional field.
+func TestTemplatesWriteNoMissingValue(t *testing.T) {
+	t.Parallel()
+	who := map[string]any{"name": "ann", "none": nil, "tags": []any{"x"}, "in": map[string]any{"a": "b"}}
+	for text, want := range map[string]string{
+		`Dear {{(param "who").nmae}}`:                             `config.text:1:`,
+		`{{(param "who").nmae}}`:                                  `no field "nmae"; it has in, name, none, tags; did you mean "name"?`,
+		`{{index (param "who") "nmae"}}`:                          `no field "nmae"; it has in, name, none, tags; did you mean "name"?`,
+		`{{index (param "who").in "c"}}`:                          `no field "c"; it has a`,
+		`{{(param "who").in.c}}`:                                  `no field "c"; it has a`,
+		`{{$x := param "who"}}{{$x.in.c}}`:                        `no field "c"; it has a`,
+		`{{with param "who"}}{{.in.c}}{{end}}`:                    `no field "c"; it has a`,
+		`{{with param "who"}}{{$.x}}{{end}}`:                      `the value is null`,
+		`{{if (param "who").nmae}}x{{end}}`:                       `no field "nmae"`,
+		`{{range (param "who").nmae}}x{{end}}`:                    `no field "nmae"`,
+		`{{json (param "who").nmae}}`:                             `no field "nmae"`,
+		`{{print (param "who").nmae}}`:                            `no field "nmae"`,
+		`{{eq "x" (param "who").nmae}}`:                           `no field "nmae"`,
+		`{{template "t" (param "who").c}}{{define "t"}}{{end}}`:   `no field "c"`,
+		`{{template "t" param "who"}}{{define "t"}}{{.c}}{{end}}`: `no field "c"`,
+		`{{(param "who").none}}`:                                  `the value is null`,
+		`{{print (param "who").none}}`:                            `the value is null`,
+		`{{printf "%v" (param "who").none}}`:                      `the value is null`,
+		`{{get (param "who") "nick"}}`:                            `the value is null`,
+		`{{get "x" "nick"}}`:                                      `a value of type string has no fields`,
+		`{{index (param "who").tags 1}}`:                          `there is no item 1: the length is 1`,
+		`{{index (param "who").tags "x"}}`:                        `the index x is no whole number`,
+		`{{index 1 "x"}}`:                                         `a value of type int has no fields and no items`,
+		`{{param "whom"}}`:                                        `"whom"`,
+	} {
+		_, err := perform(t.Context(), "template", map[string]any{"text": text}, map[string]any{"who": who})
+		if assert.ErrorContains(t, err, want, text) {
+			require.NotContains(t, err.Error(), "executing", text)
+		}
+	}
+	for text, want := range map[string]string{
+		`{{with get (param "who") "nick"}}{{.}}{{else}}you{{end}}`:               "you",
+		`{{or (get (param "who") "nick") "you"}}`:                                "you",
+		`{{get (get (param "who") "in") "a"}}`:                                   "b",
+		`{{or (get (get (param "who") "nick") "a") "you"}}`:                      "you",
+		`{{index (param "who") "in" "a"}}`:                                       "b",
+		`{{index (param "who").tags 0}}`:                                         "x",
+		`{{range $k, $v := (param "who").in}}{{$k}}{{$v}}{{end}}`:                "ab",
+		`{{$x := param "who"}}{{$x.in.a}}{{with $x}}{{.name}}{{$x.name}}{{end}}`: "bannann",
+		`{{with (param "who").none}}x{{end}}{{json (param "who").none}}`:         "null",
+		`{{(param "who").in | json}}`:                                            `{"a":"b"}`,
+		`<no value>`:                                                             "<no value>",
+	} {
+		res, err := perform(t.Context(), "template", map[string]any{"text": text}, map[string]any{"who": who})
+		require.NoError(t, err, text)
+		require.Equal(t, want, res.Output(), text)
+	}
 }

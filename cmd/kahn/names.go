@@ -106,7 +106,7 @@ func (n names) find(texts ...string) {
 
 // findCalls adds the names of the inputs that the templates of a config read. If params is true, it also adds the names of parameters.
 func (n names) findCalls(config any, params bool) {
-	_, _ = mapTexts(config, func(text string) (any, error) { // the function below returns no error
+	_, _ = mapTexts("", config, func(_, text string) (any, error) { // the function below returns no error
 		calls, _ := callsIn(text) // the load of the definition has refused invalid templates
 		for _, call := range calls {
 			switch reads := call.function == "input" || params && call.function == "param"; {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"text/template"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -21,23 +22,25 @@ import (
 //	error "node"            the text of the ancestor's error, or nothing
 //	tempdir                 the directory for temporary files
 //	json value              a value as JSON
+//	get value "name"        a field of a value, or null if the value lacks the field; value.name is an error then
 //	output                  only in a compensation: the output of the node that is undone, or nothing if the node did not complete
 //	certain                 only in a compensation: whether the node has certainly had its effect
 //
-// The error matches errBound if the template exceeds a limit.
+// The error names the place of the template in the config. It matches errBound if the template exceeds a limit. A template that would write null fails.
 func expand(s *kahn.Step, v any) (any, error) {
-	return mapTexts(v, func(text string) (any, error) { return expandText(s, text) })
+	return mapTexts("config", v, func(at, text string) (any, error) { return expandText(s, at, text) })
 }
 
-// mapTexts returns a copy of a config in which f has replaced each text. It stops at the first error of f.
-func mapTexts(v any, f func(string) (any, error)) (_ any, err error) {
+// mapTexts returns a copy of a config in which f has replaced each text. The arguments of f are the place of the text and the text. mapTexts stops at
+// the first error of f.
+func mapTexts(at string, v any, f func(at, text string) (any, error)) (_ any, err error) {
 	switch v := v.(type) {
 	case string:
-		return f(v)
+		return f(at, v)
 	case []any:
 		list := make([]any, len(v))
 		for i, item := range v {
-			if list[i], err = mapTexts(item, f); err != nil {
+			if list[i], err = mapTexts(fmt.Sprintf("%s[%d]", at, i), item, f); err != nil {
 				return nil, err
 			}
 		}
@@ -45,7 +48,7 @@ func mapTexts(v any, f func(string) (any, error)) (_ any, err error) {
 	case map[string]any:
 		object := make(map[string]any, len(v))
 		for key, item := range v {
-			if object[key], err = mapTexts(item, f); err != nil {
+			if object[key], err = mapTexts(at+"."+key, item, f); err != nil {
 				return nil, err
 			}
 		}
@@ -54,9 +57,9 @@ func mapTexts(v any, f func(string) (any, error)) (_ any, err error) {
 	return v, nil
 }
 
-func expandText(s *kahn.Step, text string) (string, error) {
+func expandText(s *kahn.Step, at, text string) (string, error) {
 	view, b := s.View(), &bounded{ctx: s}
-	t, err := template.New(s.ID()).Funcs(b.functions()).Funcs(template.FuncMap{
+	t, err := template.New(at).Funcs(b.functions()).Funcs(template.FuncMap{
 		"input": func(name string, otherwise ...any) (any, error) {
 			if value, ok := s.Root(name); ok {
 				return value, nil
@@ -73,10 +76,8 @@ func expandText(s *kahn.Step, text string) (string, error) {
 			if value, ok := s.Param(name); ok {
 				return value, nil
 			}
-			if _, err := kahn.Param[any](s, name); errors.Is(err, kahn.ErrTooEarly) {
-				return nil, err
-			}
-			return nil, fmt.Errorf("there is no parameter %q", name)
+			_, err := kahn.Param[any](s, name)
+			return nil, err
 		},
 		"status": ofAncestor(view, func(id string) string { return view.Status(id).String() }),
 		"error": ofAncestor(view, func(id string) string {
@@ -86,6 +87,8 @@ func expandText(s *kahn.Step, text string) (string, error) {
 			return ""
 		}),
 		"tempdir": os.TempDir,
+		"get":     getOf, "index": indexOf,
+		"field": fieldOf, "text": notNull, // see refuseMissing
 		"output": func() (any, error) {
 			output, _ := s.Compensated()
 			return output, notUndoing(s)
@@ -105,14 +108,31 @@ func expandText(s *kahn.Step, text string) (string, error) {
 	if err != nil {
 		return "", kahn.Permanent(err)
 	}
+	for _, t := range t.Templates() {
+		if t.Tree != nil {
+			refuseMissing(t.Root)
+		}
+	}
 	countTurns(t)
 	if err := t.Execute(b, nil); err != nil {
 		if s.Err() != nil {
 			return "", context.Cause(s)
 		}
-		return "", kahn.Permanent(err)
+		return "", kahn.Permanent(shortened(err))
 	}
 	return b.String(), nil
+}
+
+// shortened removes the text of the call from the error of a template function. The place of the call stays.
+func shortened(err error) error {
+	var failed template.ExecError
+	if errors.As(err, &failed) {
+		if cause := errors.Unwrap(failed.Err); cause != nil {
+			place, _, _ := strings.Cut(err.Error(), ": executing ")
+			return fmt.Errorf("%s: %w", place, cause)
+		}
+	}
+	return err
 }
 
 // notUndoing returns an error if the step is not a compensation.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"text/template"
 	"text/template/parse"
 )
@@ -49,16 +50,24 @@ func (b *bounded) made(text string) (string, error) {
 	return text, nil
 }
 
-// functions returns replacements for those functions of package template whose results are texts. A replacement returns an error if its
-// result is too long.
+// functions returns replacements for those functions of package template whose results are texts. A replacement returns an error if an argument is
+// null, or if its result is too long.
 func (b *bounded) functions() template.FuncMap {
+	made := func(args []any, f func() string) (string, error) {
+		if slices.Contains(args, nil) {
+			return "", errNull
+		}
+		return b.made(f())
+	}
 	all := template.FuncMap{
-		"printf": func(format string, args ...any) (string, error) { return b.made(fmt.Sprintf(format, args...)) },
+		"printf": func(format string, args ...any) (string, error) {
+			return made(args, func() string { return fmt.Sprintf(format, args...) })
+		},
 	}
 	for name, f := range map[string]func(...any) string{
 		"print": fmt.Sprint, "println": fmt.Sprintln, "html": template.HTMLEscaper, "js": template.JSEscaper, "urlquery": template.URLQueryEscaper,
 	} {
-		all[name] = func(args ...any) (string, error) { return b.made(f(args...)) }
+		all[name] = func(args ...any) (string, error) { return made(args, func() string { return f(args...) }) }
 	}
 	return all
 }

@@ -27,7 +27,7 @@ type templateCall struct {
 
 // templateFunctions are the functions that templates have in addition to the functions of package text/template.
 var templateFunctions = template.FuncMap{
-	"input": none, "param": none, "status": none, "error": none, "json": none, "tempdir": os.TempDir,
+	"input": none, "param": none, "status": none, "error": none, "json": none, "get": none, "tempdir": os.TempDir,
 	"output": none, "certain": none,
 }
 
