@@ -551,8 +551,11 @@ func (g *Graph) changed() {
 // The error of Compile is a [*GraphError] with all problems that Compile has found. Some problems hide others: Compile reports the others when the
 // first problems are solved. errors.Is and errors.As find each problem. The problems match [ErrCycle], [ErrUnknownNode], [ErrDuplicateNode],
 // [ErrDuplicateEdge], [ErrBadValue], [ErrBadEdge], [ErrBadJoin], [ErrBadEnd], [ErrMergeConflict], [ErrUnboundPort], [ErrUnknownInput],
-// [ErrMissingInput], [ErrNoEvaluator], [ErrBadExpression], [ErrNoSchemas] or [ErrBadSchema].
+// [ErrMissingInput], [ErrNoEvaluator], [ErrBadExpression], [ErrNoSchemas] or [ErrBadSchema]. If g is nil, the error is [ErrNoGraph].
 func (g *Graph) Compile() (*Plan, error) {
+	if g == nil {
+		return nil, ErrNoGraph
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.current() {

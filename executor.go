@@ -26,7 +26,7 @@ import (
 // not begin, the Result is nil. The error then matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph], [ErrNoStep], [ErrMissingInput],
 // [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]), [ErrBadOption], [ErrNotEncodable] or one of the store.
 func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
-	p, err := g.compiled()
+	p, err := g.Compile()
 	if err != nil {
 		return nil, err
 	}
@@ -36,18 +36,11 @@ func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Res
 // Start begins a run as [Execute] does, but returns without waiting for the run's end. Start returns an error if the run does not begin. Unlike
 // Execute, Start keeps the run's events for [Run.Events], as many as [Retain] permits.
 func Start(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Run, error) {
-	p, err := g.compiled()
+	p, err := g.Compile()
 	if err != nil {
 		return nil, err
 	}
 	return p.Start(ctx, step, opts...)
-}
-
-func (g *Graph) compiled() (*Plan, error) {
-	if g == nil {
-		return nil, ErrNoGraph
-	}
-	return g.Compile()
 }
 
 // Execute runs the plan, as the function [Execute] runs a graph.

@@ -257,7 +257,7 @@ func (m Mux) Kinds() []string {
 // functions are missing, Check returns a [*GraphError]. It contains one problem for each field whose function is missing, and each problem matches
 // [ErrUnknownKind]. If the graph does not compile, Check returns the error of [Graph.Compile].
 func (m Mux) Check(g *Graph) error {
-	p, err := g.compiled()
+	p, err := g.Compile()
 	if err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func (rn *Runner) options(opts []Option) []Option {
 // Execute calls Start and [Run.Wait]. Unlike the function [Execute], it does not return when the run is suspended, but waits on: other code can find
 // the run in the registry and signal it.
 func (rn *Runner) Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
-	p, err := g.compiled()
+	p, err := g.Compile()
 	if err != nil {
 		return nil, err
 	}

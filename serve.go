@@ -321,7 +321,7 @@ func tooShort(name string, d time.Duration) error {
 
 // The method `add` adds a version of a workflow.
 func (v *serving) add(w Workflow) error {
-	p, err := w.Graph.compiled()
+	p, err := w.Graph.Compile()
 	if err != nil {
 		return err
 	}
@@ -811,7 +811,7 @@ func (v *serving) fail(r *store.Run, failures int, err error) {
 func (v *serving) warnOfPlans(list []Workflow) {
 	groups := map[string]bool{}
 	for _, w := range list {
-		p, _ := w.Graph.compiled() // the method `add` has already checked the error
+		p, _ := w.Graph.Compile() // the method `add` has already checked the error
 		q := store.Queue{Workflow: p.name, Plan: p.Hash()}
 		for _, warning := range v.versions[q].warnings {
 			v.warn(q, warning)

@@ -320,7 +320,7 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 // The Result is the same as from Execute, but has no Warnings and no nested Results of expanded nodes. Its Start is the beginning of the first
 // attempt. Its Duration is the time from Start to the end of the last attempt.
 func ReadResult(ctx context.Context, g *Graph, s store.Store, run string, opts ...Option) (*Result, error) {
-	p, err := g.compiled()
+	p, err := g.Compile()
 	if err != nil {
 		return nil, err
 	}
@@ -444,7 +444,7 @@ func (c *config) described() *store.Spec {
 // if other inputs are given, [ErrGraphChanged] if the graph differs and [AllowGraphChange] is not given, and [ErrNotDue] if Execute is called
 // before the run's NotBefore.
 func Prepare(g *Graph, opts ...Option) (n store.NewRun, err error) {
-	p, err := g.compiled()
+	p, err := g.Compile()
 	if err != nil {
 		return n, err
 	}

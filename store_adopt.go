@@ -152,7 +152,7 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 // ended, is being stopped or undoes nodes; redrive or fork it instead. It matches [ErrGraphChanged] if the run belongs to another workflow,
 // [ErrUnknownRun] if it is not stored, and [ErrMissingInput] if the new graph needs inputs that the run does not have.
 func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Option) (*Adoption, error) {
-	p, err := g.compiled()
+	p, err := g.Compile()
 	if err != nil {
 		return nil, err
 	}

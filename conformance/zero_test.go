@@ -125,6 +125,7 @@ func TestNothingAtAll(t *testing.T) {
 		call func() error
 		want error
 	}{
+		"no graph":                   {func() error { _, err := (*kahn.Graph)(nil).Compile(); return err }, kahn.ErrNoGraph},
 		"zero Plan":                  {func() error { _, err := new(kahn.Plan).Execute(ctx, nop); return err }, kahn.ErrNoGraph},
 		"zero Plan of a State":       {func() error { _, err := kahn.NewState(&kahn.Plan{}); return err }, kahn.ErrNoGraph},
 		"estimates of nothing":       {run(kahn.Estimates(nil)), nil},

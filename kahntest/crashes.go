@@ -90,6 +90,9 @@ func CheckCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn
 
 // checkCrashes does the same as CheckCrashes, and also returns the Result of the run without a crash.
 func checkCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, res *kahn.Result, err error) {
+	if ctx == nil {
+		return 0, nil, kahn.ErrNoContext
+	}
 	c := &crasher{ctx: ctx, start: start, opts: opts}
 	undisturbed := new(store.Memory)
 	process, res, err := c.live(undisturbed, 0, false, false)

@@ -51,6 +51,9 @@ func Explore(t testing.TB, start func() Workflow) {
 
 // CheckExplored does the same as [Explore] with the given number of runs. It returns, as an error, the text that Explore reports to its [testing.TB].
 func CheckExplored(start func() Workflow, runs int) error {
+	if runs <= 0 {
+		return fmt.Errorf("%w: %d runs test nothing", kahn.ErrBadValue, runs)
+	}
 	for seed := range runs {
 		x := &exploration{rand: rand.New(rand.NewPCG(uint64(seed), 7))}
 		if seed == 0 {
@@ -179,7 +182,14 @@ func (x *exploration) drive(c *kahn.Coordinator, step kahn.StepFunc) (*kahn.Resu
 		if i > 0 {
 			x.say("%s first", nameOf(s))
 		}
-		value, err := x.attempt(step, s)
+		do := s.Do()
+		if do == nil {
+			do = step
+		}
+		if do == nil {
+			return nil, fmt.Errorf("%w: node %q needs one", kahn.ErrNoStep, s.Path())
+		}
+		value, err := x.attempt(do, s)
 		if err := c.Return(s, value, err); err != nil && !errors.Is(err, kahn.ErrStale) {
 			return nil, err
 		}
@@ -200,8 +210,8 @@ func nameOf(s *kahn.Step) string {
 	return name
 }
 
-// The method `attempt` calls the step of an attempt. It may let the attempt fail after this call, or instead of the call.
-func (x *exploration) attempt(step kahn.StepFunc, s *kahn.Step) (value any, err error) {
+// The method `attempt` calls the function of an attempt. It may let the attempt fail after this call, or instead of the call.
+func (x *exploration) attempt(do kahn.StepFunc, s *kahn.Step) (value any, err error) {
 	how := x.choose("what becomes of "+nameOf(s), 8)
 	switch how {
 	case 1:
@@ -210,11 +220,8 @@ func (x *exploration) attempt(step kahn.StepFunc, s *kahn.Step) (value any, err 
 	case 2:
 		x.say("%s fails after its effect", nameOf(s))
 	}
-	if own := s.Do(); own != nil {
-		step = own
-	}
 	err = foreign.Contain(func() (err error) {
-		value, err = step(s, s)
+		value, err = do(s, s)
 		return err
 	}, func(v any) error { return &kahn.PanicError{Value: v, Stack: debug.Stack()} })
 	if how == 2 && err == nil {

@@ -205,6 +205,40 @@ func TestExploreRefuses(t *testing.T) {
 	}
 }
 
+// Explore reports a workflow without a graph, without a needed step function, or without runs. It reports a missing step function also if only a failure
+// leads to the node.
+func TestExploreWithoutParts(t *testing.T) {
+	t.Parallel()
+	nothing := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	own := new(kahn.Graph).Add(kahn.Node{ID: "own", Do: nothing})
+	for _, c := range []struct {
+		w    kahntest.Workflow
+		runs int
+		want error
+		text string
+	}{
+		{kahntest.Workflow{Step: nothing}, 1, kahn.ErrNoGraph, "without a failure, in the order of the graph: no graph"},
+		{kahntest.Workflow{Graph: kahntest.Graph(t, "A>B")}, 1, kahn.ErrNoStep, `without a failure, in the order of the graph: no step function: node "A" needs one`},
+		{kahntest.Workflow{Graph: new(kahn.Graph).Add(kahn.Node{ID: "own", Do: nothing}, kahn.Node{ID: "after", In: []kahn.Edge{{From: "own", On: kahn.OnFailure}}})}, 300, kahn.ErrNoStep,
+			`: no step function: node "after" needs one`},
+		{kahntest.Workflow{Graph: own}, 0, kahn.ErrBadValue, "bad value: 0 runs test nothing"},
+		{kahntest.Workflow{Graph: own}, 300, nil, ""},
+	} {
+		err := kahntest.CheckExplored(func() kahntest.Workflow { return c.w }, c.runs)
+		if !errors.Is(err, c.want) || c.want != nil && !strings.HasSuffix(err.Error(), c.text) {
+			t.Errorf("%v, expected %s", err, c.text)
+		}
+	}
+	if err := (&kahntest.Script{Acts: map[string][]kahntest.Act{"A": nil}}).Check(nil); !errors.Is(err, kahn.ErrNoGraph) {
+		t.Errorf("Script.Check without a graph: %v", err)
+	}
+	var none context.Context
+	_, err := kahntest.CheckCrashes(none, func(*kahntest.Process) (*kahn.Graph, kahn.StepFunc) { return own, nil })
+	if !errors.Is(err, kahn.ErrNoContext) {
+		t.Errorf("CheckCrashes without a context: %v", err)
+	}
+}
+
 // Each row gives the classes of the edges by the letters of [kahn.Join], and the decision that follows from the comment of the rule.
 func TestJoined(t *testing.T) {
 	t.Parallel()

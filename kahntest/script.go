@@ -116,6 +116,9 @@ func (s *Script) Check(g *kahn.Graph) error {
 	if len(s.Acts)+len(s.Undos) == 0 {
 		return nil
 	}
+	if g == nil {
+		return kahn.ErrNoGraph
+	}
 	places, all := placesOf(nil, g, "")
 	if !all {
 		return nil

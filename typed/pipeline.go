@@ -98,6 +98,9 @@ func (x *building) err() error {
 
 // Plan returns the compiled graph. The error lists the mistakes that [New] describes.
 func (p *Pipeline[T]) Plan() (*kahn.Plan, error) {
+	if p == nil {
+		return nil, kahn.ErrNoGraph
+	}
 	if err := p.build.err(); err != nil {
 		return nil, err
 	}
@@ -107,6 +110,9 @@ func (p *Pipeline[T]) Plan() (*kahn.Plan, error) {
 // Graph returns the graph of the pipeline, for a [kahn.Runner], a picture or a test. A host that runs the graph passes
 // [Pipeline.Encoding] as an option. The error lists the mistakes that [New] describes.
 func (p *Pipeline[T]) Graph() (*kahn.Graph, error) {
+	if p == nil {
+		return nil, kahn.ErrNoGraph
+	}
 	if err := p.build.err(); err != nil {
 		return nil, err
 	}

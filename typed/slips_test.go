@@ -505,3 +505,18 @@ func TestOptionsArrive(t *testing.T) {
 		}
 	}
 }
+
+// A nil Pipeline has no graph, like the zero Pipeline.
+func TestNoPipeline(t *testing.T) {
+	t.Parallel()
+	for _, p := range []*typed.Pipeline[int]{nil, {}} {
+		_, err := typed.Run(t.Context(), p)
+		require.ErrorIs(t, err, kahn.ErrNoGraph)
+		g, err := p.Graph()
+		require.Nil(t, g)
+		if err == nil {
+			_, err = g.Compile()
+		}
+		require.ErrorIs(t, err, kahn.ErrNoGraph)
+	}
+}
