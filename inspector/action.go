@@ -397,10 +397,10 @@ func (c *call) answerNode(path string, d kahn.Decision) (any, error) {
 	if s := c.stored(); s != nil {
 		return c.ask(s, demand{
 			judge: func() error {
-				if err := c.judgePosted(s, path, d.ID); err != nil {
+				if err := s.judgeAnswer(path, d.Value); err != nil {
 					return err
 				}
-				return s.judgeAnswer(path, d.Value)
+				return c.judgePosted(s, path, d.ID)
 			},
 			control: func(ctx context.Context, x Controller) error { return x.Signal(ctx, s.ID(), name, d) },
 			perform: func() error { return c.signalStored(s, name, d) },
@@ -496,8 +496,12 @@ func (c *call) cancelNode() (any, error) {
 	if err := c.going(); err != nil {
 		return nil, err
 	}
+	judge := func() error { return s.judgeCancel(path) }
+	if err := judge(); err != nil && s.Status() != kahn.RunPending { // this process must not continue the run for nothing
+		return nil, err
+	}
 	done, err := c.ask(s, demand{
-		judge:   func() error { return s.judgeCancel(path) },
+		judge:   judge,
 		control: func(ctx context.Context, x Controller) error { return x.CancelNode(ctx, s.ID(), path) },
 		perform: func() error { return c.cancelNodeStored(s, path) },
 		request: func() (store.Request, error) {

@@ -18,7 +18,7 @@ type fault struct {
 	Action Action `json:"action,omitempty"`
 	// Choices are the values that the service accepts instead.
 	Choices []string `json:"choices,omitempty"`
-	// If the request answers a node that was already answered, Answered is the first answer; otherwise nil.
+	// If the request answers a node that was already answered, or for which another answer waits, Answered is the first answer; otherwise nil.
 	Answered *answered `json:"answered,omitempty"`
 }
 
@@ -38,8 +38,14 @@ var errNoToken = &fault{Status: http.StatusUnauthorized, Code: "token_needed", M
 // The method `passes` reports whether the fault may be temporary. If the client then repeats the request with the same Idempotency-Key, the service
 // tries the action again.
 func (f *fault) passes() bool {
-	return f != nil && (f.Status == http.StatusBadGateway || f.Status == http.StatusServiceUnavailable || f.Status == http.StatusGatewayTimeout || f.Code == "leased")
+	return f != nil && (f.Status == http.StatusBadGateway || f.Status == http.StatusServiceUnavailable || f.Status == http.StatusGatewayTimeout || slices.Contains(notYet, f.Code))
 }
+
+// notYet are the codes of refusals that end without another request: when the run begins, reaches a node, judges an answer, ends or is left.
+var notYet = []string{"leased", answerWaits, "not_begun", "not_due", "not_ended", "unknown_gate", "unknown_node"}
+
+// answerWaits is the code of the refusal of an answer if another answer to the same node was posted and the run has not judged it yet.
+const answerWaits = "answer_waits"
 
 // faultReply is the body of every error response.
 type faultReply struct {

@@ -88,18 +88,29 @@ func (c *call) first(s *storedRun, own store.Request) error {
 	if err != nil {
 		return nil // no error: the request was posted, and the row of the run will show its outcome
 	}
-	return c.judgePosted(now, now.pathOf(own.Node), own.ID)
+	err = c.judgePosted(now, now.pathOf(own.Node), own.ID)
+	if f := (*fault)(nil); errors.As(err, &f) {
+		f.Message += "; this answer waits behind it"
+	}
+	return err
 }
 
 // judgePosted returns an error if an earlier answer to the same node still waits for the run. The argument `id` is the id of the new answer. The
-// error contains the earlier answer and its actor.
+// error contains the earlier answer and its actor. The run may yet refuse the earlier answer, so the client may repeat its request.
 func (c *call) judgePosted(s *storedRun, path, id string) error {
 	q := s.posted(path)
 	if q == nil || q.ID == id {
 		return nil
 	}
+	by := ""
+	if q.Actor != "" {
+		by = " by " + clip(q.Actor, 100)
+	}
 	d := kahn.Decision{Value: jsonValue(q.Value), Actor: q.Actor, Comment: q.Comment}
-	return c.wasAnswered(path, &d)
+	return &fault{
+		Status: http.StatusConflict, Code: answerWaits, Answered: c.decision(path, &d),
+		Message: fmt.Sprintf("an answer%s already waits for the run, which has not judged it yet", by),
+	}
 }
 
 // cannotPerform reports whether the error means that this process cannot perform the run now. Perhaps another process can, now or later.
@@ -150,14 +161,14 @@ func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error
 	return c.h.storeFault(c.r.Context(), err)
 }
 
-// judgeAnswer returns an error if the node does not wait, or if the answer is a text that is not one of the gate's choices. The run itself checks
-// everything else.
+// judgeAnswer returns an error if the node neither waits nor is a gate that the run may reach, or if the answer is a text that is not one of the
+// gate's choices. If the Runner has the run, judgeAnswer also checks the answer like a live run. The run itself checks everything else.
 func (s *storedRun) judgeAnswer(path string, answer any) error {
 	x, err := s.place(path)
 	if err != nil {
 		return err
 	}
-	if x.Wait == nil {
+	if x.Wait == nil && !x.isAhead() {
 		f := &fault{Status: http.StatusNotFound, Code: "unknown_gate", Message: fmt.Sprintf("%.60q does not wait for an answer", path)}
 		for _, wait := range s.Waiting() {
 			f.Choices = append(f.Choices, wait.Node)
@@ -165,11 +176,26 @@ func (s *storedRun) judgeAnswer(path string, answer any) error {
 		f.Choices = f.Choices[:min(len(f.Choices), mostChoices)]
 		return f
 	}
+	if s.here != nil {
+		// The Runner's run may be older than the stored state. So only its judgement of the answer counts, which depends only on the plan.
+		if err := s.here.CheckSignal(path, answer); errors.Is(err, kahn.ErrChoice) {
+			return err
+		}
+	}
 	label, isText := answer.(string)
 	if len(x.Choices) == 0 || !isText || slices.ContainsFunc(x.Choices, func(choice string) bool { return strings.EqualFold(choice, label) }) {
 		return nil
 	}
 	return &kahn.ChoiceError{Node: path, Answer: clip(label, shownText), Choices: x.Choices}
+}
+
+// isAhead reports whether the node is a gate that the run has not reached: it may be answered already.
+func (x *storedPlace) isAhead() bool {
+	if x.plan == nil || x.Status.Terminal() || x.Kind != kahn.KindGate {
+		return false
+	}
+	ref, ok := x.plan.Ref(strings.TrimPrefix(x.ID, x.prefix()))
+	return ok && x.plan.Node(ref).Do == nil
 }
 
 // judgeCancel returns an error if the run has not begun, or if its outermost graph has no unfinished node with this path.
@@ -183,13 +209,14 @@ func (s *storedRun) judgeCancel(path string) error {
 	case x != nil && x.parent == nil:
 		return fmt.Errorf("%w: node %.60q is %v", kahn.ErrTransition, path, x.Status)
 	}
-	f := &fault{Status: http.StatusNotFound, Code: "unknown_node", Message: fmt.Sprintf("%.60q is not a node of the run's own graph: a node inside a composite cannot be cancelled alone", path)}
-	for _, n := range s.nodes {
-		if len(f.Choices) < mostChoices && !n.Status.Terminal() {
-			f.Choices = append(f.Choices, n.ID)
-		}
+	choices := pathsOf(s.nodes, func(n *storedPlace) bool { return !n.Status.Terminal() })
+	if x == nil {
+		return &kahn.PathError{Path: path, Choices: choices}
 	}
-	return f
+	return &fault{
+		Status: http.StatusNotFound, Code: "unknown_node", Choices: choices[:min(len(choices), mostChoices)],
+		Message: fmt.Sprintf("%.60q is not a node of the run's own graph: a node inside a composite cannot be cancelled alone", path),
+	}
 }
 
 // mostRequests is the maximum number of requests that are loaded for a run. The latest requests are loaded.

@@ -2,6 +2,7 @@ package inspector
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -168,7 +169,7 @@ func (c *call) prepare() (err error) {
 	return c.findRun()
 }
 
-// findRun sets target to the run that the query names. It takes the run from the store if the Runner does not have the run or has left it.
+// findRun sets target to the run that the query names. If the Runner does not have the run or has left it, findRun takes the state from the store.
 func (c *call) findRun() error {
 	id := c.query.text("run")
 	run, ok := c.h.Runner.Run(id)
@@ -194,13 +195,18 @@ func (c *call) findRun() error {
 		c.target = nil
 		return &fault{Status: http.StatusNotFound, Code: "unknown_run", Message: fmt.Sprintf("there is no run %.60q", id)}
 	}
-	if c.route.live && c.live() == nil {
-		return errNotHere
+	if s := c.stored(); c.route.live && s != nil {
+		if path := c.query.text("path"); path != "" {
+			if _, err := s.place(path); err != nil {
+				return err
+			}
+		}
+		return cmp.Or(c.going(), error(errNotHere))
 	}
 	return nil
 }
 
-var errNotHere = &fault{Status: http.StatusConflict, Code: "not_here", Message: "the run is in the store alone: the Runner of this process does not have it"}
+var errNotHere = &fault{Status: http.StatusConflict, Code: "not_here", Message: "this process does not perform the run: the run is at rest, or another process performs it"}
 
 // mayViewData reports whether the client may see values.
 func (c *call) mayViewData() bool {

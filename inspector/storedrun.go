@@ -20,6 +20,7 @@ type storedRun struct {
 	row         *store.Run
 	snapshot    *kahn.Snapshot // nil for a run that has not begun
 	workflow    *Workflow      // nil if Options.Workflows lacks the plan of the run
+	here        *kahn.Run      // the Runner's run with the same id and plan, which may be older than the stored state; nil if there is none
 	nodes       []*storedPlace // the nodes of the graph, in declaration order
 	places      map[string]*storedPlace
 	counts      map[kahn.Status]int
@@ -75,11 +76,19 @@ type storedPlace struct {
 	nodes  []*storedPlace
 }
 
+// The method `prefix` returns the part of the node's path that precedes the node's id.
+func (x *storedPlace) prefix() string {
+	if x.parent == nil {
+		return ""
+	}
+	return x.parent.Prefix
+}
+
 // jsonValue is a value of a stored run as the codec has encoded it.
 type jsonValue json.RawMessage
 
-func newStoredRun(row *store.Run, snapshot *kahn.Snapshot, w *Workflow) (*storedRun, error) {
-	s := &storedRun{row: row, snapshot: snapshot, workflow: w, places: map[string]*storedPlace{}, counts: map[kahn.Status]int{}}
+func newStoredRun(row *store.Run, snapshot *kahn.Snapshot, w *Workflow, here *kahn.Run) (*storedRun, error) {
+	s := &storedRun{row: row, snapshot: snapshot, workflow: w, here: here, places: map[string]*storedPlace{}, counts: map[kahn.Status]int{}}
 	var nodes []kahn.SnapshotNode
 	switch plan := s.Plan(); {
 	case snapshot != nil:
@@ -123,6 +132,9 @@ func (s *storedRun) add(nodes []kahn.SnapshotNode, parent *storedPlace, plan *ka
 				}
 			}
 		}
+		if n.Wait != nil && plan == nil {
+			n.Choices = n.Wait.Choices
+		}
 		x := &storedPlace{SnapshotNode: n, parent: parent, plan: plan}
 		if s.places[n.ID] == nil {
 			s.places[n.ID] = x
@@ -145,12 +157,15 @@ func (s *storedRun) Started() time.Time     { return s.started }
 // FirstStarted returns the same as Started, since the store does not have the time at which a process continued the run.
 func (s *storedRun) FirstStarted() time.Time { return s.started }
 
-// Plan returns the plan of the run, or nil if Options.Workflows lacks it.
+// Plan returns the plan of the run, or nil if neither Options.Workflows nor the Runner has it.
 func (s *storedRun) Plan() *kahn.Plan {
-	if s.workflow == nil {
-		return nil
+	switch {
+	case s.workflow != nil:
+		return s.workflow.Plan
+	case s.here != nil:
+		return s.here.Plan()
 	}
-	return s.workflow.Plan
+	return nil
 }
 
 // Counts returns the number of the graph's nodes in each status.
@@ -169,7 +184,50 @@ func (s *storedRun) place(path string) (*storedPlace, error) {
 	if x := s.places[path]; x != nil {
 		return x, nil
 	}
-	return nil, unknownPath(path)
+	return nil, s.astray(path)
+}
+
+// The method `astray` returns the error for a path at which there is no node: the error that a live run in this state returns. If the plan is
+// unknown, its choices are the nodes that have begun.
+func (s *storedRun) astray(path string) *kahn.PathError {
+	var in *storedPlace // the innermost composite to which the path leads
+	for id, x := range s.places {
+		if rest, ok := strings.CutPrefix(path, id); ok && x.Composite && rest != "" && strings.ContainsRune("/[#", rune(rest[0])) && (in == nil || len(id) > len(in.ID)) {
+			in = x
+		}
+	}
+	e, list := &kahn.PathError{Path: path}, s.nodes
+	if in != nil {
+		list = in.nodes
+		switch e.Within = in.ID; {
+		case in.Iteration > 0 && !strings.HasPrefix(path, in.Prefix):
+			e.Reason = fmt.Sprintf("is at iteration %d", in.Iteration)
+		case len(list) > 0:
+			if strings.HasPrefix(path, in.Prefix) {
+				e.Within = strings.TrimSuffix(in.Prefix, "/")
+			}
+		case in.Status.Terminal():
+			e.Reason = "is " + in.Status.String() + ", and nothing in it was performed"
+		case in.Iteration > 0:
+			e.Reason = "pauses before its next iteration"
+		default:
+			e.Reason = "has not begun"
+		}
+	}
+	if e.Reason == "" {
+		e.Choices = pathsOf(list, nil)
+	}
+	return e
+}
+
+// pathsOf returns the paths of the nodes in the list that the function `chosen` selects; nil selects all.
+func pathsOf(list []*storedPlace, chosen func(*storedPlace) bool) (paths []string) {
+	for _, x := range list {
+		if chosen == nil || chosen(x) {
+			paths = append(paths, x.ID)
+		}
+	}
+	return paths
 }
 
 // The method `find` returns the place of the node with the given path.
@@ -215,10 +273,10 @@ func (s *storedRun) isMap(path string) bool {
 
 // planNote says why the plan of a graph is unknown.
 func (s *storedRun) planNote() string {
-	if s.workflow != nil {
+	if s.Plan() != nil {
 		return "a step returned this graph while the run was running, and the store does not keep such graphs."
 	}
-	return fmt.Sprintf("Options.Workflows has no workflow %.60q with the plan %.16s.", s.row.Workflow, s.row.Plan)
+	return fmt.Sprintf("the Runner does not have the run, and Options.Workflows has no workflow %.60q with the plan %.16s.", s.row.Workflow, s.row.Plan)
 }
 
 // Nodes yields the stored results of the graph's nodes. If the plan is unknown, Nodes leaves out idle nodes.
@@ -361,10 +419,7 @@ func (s *storedRun) addOpen(y *kahn.Why, x *storedPlace) {
 	if x.plan == nil {
 		return
 	}
-	prefix := ""
-	if x.parent != nil {
-		prefix = x.parent.Prefix
-	}
+	prefix := x.prefix()
 	for e := range x.plan.Edges() {
 		if prefix+e.To != x.ID {
 			continue
@@ -429,7 +484,7 @@ func (h *handler) storedRow(s *storedRun) runRow {
 	if h.Visible != nil {
 		row.Queue = nil // the store's counts include runs that the client may not see
 	}
-	if s.workflow == nil {
+	if s.Plan() == nil {
 		row.Note = "Nodes that have not begun are missing: " + s.planNote()
 	}
 	if !row.Status.Terminal() {

@@ -144,7 +144,7 @@ func (h *handler) glance(ctx context.Context, id string) (*storedRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := newStoredRun(row, snapshot, h.workflowOf(row.Spec))
+	s, err := newStoredRun(row, snapshot, h.workflowOf(row.Spec), h.copyOf(row))
 	if err == nil {
 		s.requests, err = h.requestsOf(ctx, row)
 	}

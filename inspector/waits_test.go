@@ -64,7 +64,7 @@ func TestSecondAnswerToAStoredGate(t *testing.T) {
 
 	for name, d := range map[string]*desk{"same handler": x.desk, "another one": newElsewhere(t, order(), func(_ *elsewhere, o *Options) { o.Store = x.memory }).desk} {
 		f := d.refusal(http.StatusConflict, http.MethodPost, approvePath, `{"value":"hold"}`, as("bob"))
-		require.Equal(t, []any{"answered", "ann has answered", "ann", "it is paid", `"ship"`}, []any{f.Code, f.Message, f.Answered.By, f.Answered.Comment, string(f.Answered.Value.JSON)}, name)
+		require.Equal(t, []any{"answer_waits", "an answer by ann already waits for the run, which has not judged it yet", "ann", "it is paid", `"ship"`}, []any{f.Code, f.Message, f.Answered.By, f.Answered.Comment, string(f.Answered.Value.JSON)}, name)
 	}
 	list, err := x.memory.LoadRequests(t.Context(), "order 17", 0, 10)
 	require.NoError(t, err)
@@ -96,7 +96,8 @@ func TestAnswersPostedAtTheSameTime(t *testing.T) {
 	})
 	x.held()
 	f := x.refusal(http.StatusConflict, http.MethodPost, approvePath, `{"value":"ship"}`, as("ann"))
-	require.Equal(t, []any{"answered", "bob"}, []any{f.Code, f.Answered.By})
+	require.Equal(t, []any{"answer_waits", "bob"}, []any{f.Code, f.Answered.By})
+	require.Contains(t, f.Message, "this answer waits behind it")
 }
 
 // countingStore counts how often runs are loaded, and returns an error for some runs.

@@ -14,7 +14,7 @@ import (
 )
 
 // Workflow describes runs of Options.Store to the handler. Without a Workflow, the nodes of a run are shown without the edges between
-// them.
+// them, unless Options.Runner has the run.
 type Workflow struct {
 	// Plan is the plan of the runs. A run belongs to the Workflow if the run's plan has the same hash as Plan. If several Workflows have plans with
 	// the same name, the last of them performs forks.
@@ -43,6 +43,14 @@ func (h *handler) addWorkflows() {
 
 // workflowOf returns the Workflow of a stored run; nil if there is none.
 func (h *handler) workflowOf(spec store.Spec) *Workflow { return h.byPlan[spec.Plan] }
+
+// copyOf returns the Runner's run with the id and the plan of a stored run; nil if there is none. The Runner keeps a run that it has left.
+func (h *handler) copyOf(row *store.Run) *kahn.Run {
+	if run, ok := h.Runner.Run(row.ID); ok && run.Plan().Hash() == row.Plan {
+		return run
+	}
+	return nil
+}
 
 // forkOf returns the Workflow that performs a fork of a run: the last Workflow with the run's name. A run without a name is forked with
 // its own plan.
@@ -86,7 +94,7 @@ func (h *handler) actionsOf(run subject) []string {
 func (h *handler) asksRedrive(s *storedRun) bool {
 	_, controls := h.Store.(Controller)
 	_, asks := h.Store.(store.Inbox)
-	return s != nil && s.workflow != nil && asks && !controls
+	return s != nil && s.Plan() != nil && asks && !controls
 }
 
 // stopsOf returns the actions that stop an unfinished stored run. The argument `performed` says whether this process can perform the run.
@@ -299,4 +307,4 @@ func (c *call) previewFork() (any, error) {
 }
 
 // errNoPlan rejects a request that needs the plan of a run if the plan is unknown.
-var errNoPlan = &fault{Status: http.StatusConflict, Code: "plan_unknown", Message: "Options.Workflows does not have the plan of the run"}
+var errNoPlan = &fault{Status: http.StatusConflict, Code: "plan_unknown", Message: "neither Options.Workflows nor the Runner has the plan of the run"}
