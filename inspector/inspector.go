@@ -64,7 +64,7 @@ type Options struct {
 	// If it is a store.Inbox but no Controller, the handler posts a request. Nil: the page shows only the runs of the Runner.
 	Store store.Admin
 	// Workflows lists the workflows of the Store's runs: their plans, and how this process performs their runs. A run without a Workflow is shown
-	// without edges, and this process does not continue it.
+	// without edges, unless the Runner remembers it, and this process does not continue it.
 	Workflows []Workflow
 	// Codec decodes the values of the Store's runs, and encodes the answers that are posted to those runs. It should be the codec with which the
 	// runs were stored. A value that the Codec cannot decode is shown in its stored form. Nil means kahn.Types{}.

@@ -275,6 +275,26 @@ func TestWrongPathAtRest(t *testing.T) {
 	require.Equal(t, []any{"not_here", "this process does not perform the run: the run is at rest, or another process performs it"}, []any{f.Code, f.Message})
 }
 
+// If another process has ended a run that the Runner remembers at rest, the handler previews a redrive, and posts it. A wrong node is refused.
+func TestRedriveOfARunThatHasEndedElsewhere(t *testing.T) {
+	t.Parallel()
+	x := newResting(t, true)
+	code, _, _ := x.ask(http.MethodPost, "api/v1/cancel?run=r", "{}")
+	require.Equal(t, http.StatusAccepted, code)
+	_, err := kahn.Execute(t.Context(), manyGates(), nil, kahn.RunID("r"), kahn.Durable(x.memory))
+	require.ErrorIs(t, err, kahn.ErrCancelled)
+	x.handler.changed("r")
+	require.Contains(t, get[previewReply](x.desk, "api/v1/redrive", "run", "r").Asks, "approve")
+	f := x.refusal(http.StatusNotFound, http.MethodPost, "api/v1/redrive?run=r", `{"nodes":["aprove"]}`)
+	require.Equal(t, "unknown_node", f.Code)
+	require.Contains(t, f.Message, `did you mean "approve"?`)
+	code, data, _ := x.ask(http.MethodPost, "api/v1/redrive?run=r", `{"nodes":["approve"]}`)
+	require.Equal(t, http.StatusAccepted, code)
+	require.Contains(t, string(data), `"requested"`)
+	f = x.refusal(http.StatusConflict, http.MethodPost, "api/v1/node/retry"+queried("run", "r", "path", "approve"), "{}")
+	require.Equal(t, "finished", f.Code)
+}
+
 // If this process could continue the run, a wrong path does not make it do so.
 func TestWrongPathDoesNotContinueTheRun(t *testing.T) {
 	t.Parallel()
