@@ -58,8 +58,8 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 // Crashes tests that a workflow recovers. It first runs the workflow over a store without a crash. Then, for each write of that run, it runs the
 // workflow twice more: in one run the process dies before the write, and in the other after it. Each time another process continues the run from the
 // store. Crashes compares each of these runs with the run without a crash. It fails the test if the outcome of the run, of a node or of a request
-// differs, if an effect happens under two keys, or if an effect is missing. If the run without a crash waits, for example at a gate, Crashes logs the
-// names of the waiting nodes. It does not test the nodes after them.
+// differs, if an effect happens under two keys, or if an effect is missing. If the run without a crash fails, the others must fail, too: Crashes logs
+// the error. If it waits, for example at a gate, Crashes logs the names of the waiting nodes, and does not test the nodes after them.
 //
 // Crashes calls the function `start` for each process. This function must make a new graph and a new step function, so that nothing in memory
 // survives the crash. The steps report their effects to the Process. opts are the options that the host passes to its runs, such as [kahn.Encoding]
@@ -67,15 +67,18 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 // the crash the contexts of the running steps end, and the steps should then return soon. In [InFakeTime] backoffs take no time.
 func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) {
 	t.Helper()
-	crashes, res, err := checkCrashes(t.Context(), start, opts...)
+	crashes, base, err := checkCrashes(t.Context(), start, opts...)
 	if err != nil {
 		t.Error(err)
 		return
 	}
 	t.Logf("%d crashes", crashes)
-	if res.Status == kahn.RunSuspended {
+	if base.Err != nil {
+		t.Logf("also without a crash: %v", base.Err)
+	}
+	if base.Status == kahn.RunSuspended {
 		var nodes []string
-		for _, w := range res.Waiting {
+		for _, w := range base.Waiting {
 			nodes = append(nodes, strconv.Quote(w.Node))
 		}
 		t.Logf("nothing after %s is tested: the run waits there; the option EarlySignals answers", strings.Join(nodes, ", "))
@@ -88,37 +91,38 @@ func CheckCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn
 	return crashes, err
 }
 
-// checkCrashes does the same as CheckCrashes, and also returns the Result of the run without a crash.
-func checkCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, res *kahn.Result, err error) {
+// checkCrashes does the same as CheckCrashes, and also returns the run without a crash.
+func checkCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, base Trial, err error) {
 	if ctx == nil {
-		return 0, nil, kahn.ErrNoContext
+		return 0, base, kahn.ErrNoContext
 	}
 	c := &crasher{ctx: ctx, start: start, opts: opts}
 	undisturbed := new(store.Memory)
 	process, res, err := c.live(undisturbed, 0, false, false)
 	if res == nil {
-		return 0, nil, fmt.Errorf("the run without a crash: %w", err)
+		return 0, base, fmt.Errorf("the run without a crash: %w", err)
 	}
+	base.Result, base.Err = res, err
 	want := outcome{res: res, effects: process.effects}
 	if err := repeated(want.effects); err != nil {
-		return 0, res, fmt.Errorf("without a crash: %w", err)
+		return 0, base, fmt.Errorf("without a crash: %w", err)
 	}
 	if want.requests, err = requestsOf(ctx, undisturbed); err != nil {
-		return 0, res, err
+		return 0, base, err
 	}
 	var errs []error
 	for write := 1; len(errs) < 5; write++ {
 		for _, applied := range []bool{false, true} {
 			died, err := c.crash(write, applied, want)
 			if died == "" {
-				return crashes, res, errors.Join(errs...)
+				return crashes, base, errors.Join(errs...)
 			}
 			if crashes++; err != nil {
 				errs = append(errs, fmt.Errorf("%s: %w", died, err))
 			}
 		}
 	}
-	return crashes, res, errors.Join(errs...)
+	return crashes, base, errors.Join(errs...)
 }
 
 type crasher struct {

@@ -206,6 +206,29 @@ func TestCrashesOfSuspendedRun(t *testing.T) {
 	})
 }
 
+// A run that fails without a crash does not fail the test, since a workflow may have to fail. The test logs the error: it may be a mistake of the test.
+func TestCrashesOfFailedRun(t *testing.T) {
+	t.Parallel()
+	type receipt struct{ Sum int }
+	start := func(*kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+		return new(kahn.Graph).Add(kahn.Node{ID: "pay"}, kahn.Node{ID: "ship", After: []string{"pay"}}),
+			func(context.Context, *kahn.Step) (any, error) { return receipt{7}, nil }
+	}
+	synctest.Test(t, func(t *testing.T) {
+		rec := &failures{TB: t}
+		kahntest.Crashes(rec, start) // the option Encoding is missing
+		logged := strings.Join(rec.logs, "\n")
+		if len(rec.errors) != 0 || !strings.Contains(logged, `also without a crash: run failed: node "pay": `) || !strings.Contains(logged, "receipt") {
+			t.Error(rec.errors, rec.logs)
+		}
+		rec = &failures{TB: t}
+		kahntest.Crashes(rec, start, kahn.Encoding(kahn.Types{"receipt": receipt{}}))
+		if len(rec.errors) != 0 || len(rec.logs) != 1 {
+			t.Error(rec.errors, rec.logs)
+		}
+	})
+}
+
 // form is a type with its own JSON form, which omits the error.
 type form struct {
 	N   int
