@@ -270,7 +270,8 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 		if err := contain(func() error { kinds = r.cfg.kinds.Kinds(); return nil }); err != nil {
 			return fmt.Errorf("%w: Kinds: %w", ErrBadOption, err)
 		}
-		return p.checkKinds(kinds, r.cfg.test, within)
+		m, _ := r.cfg.kinds.(Mux)
+		return p.checkKinds(m, kinds, r.cfg.test, within)
 	}
 	return nil
 }

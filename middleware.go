@@ -236,11 +236,18 @@ type Mux map[string]StepFunc
 // Step performs s with the function for its Kind. If the function is missing or nil, the node fails with an error that matches [ErrUnknownKind],
 // and is not retried.
 func (m Mux) Step(ctx context.Context, s *Step) (any, error) {
-	if fn := m[s.Kind()]; fn != nil {
+	fn, given := m[s.Kind()]
+	switch {
+	case fn != nil:
 		return fn(ctx, s)
+	case given:
+		return nil, Permanent(fmt.Errorf("%w: %s%s", ErrUnknownKind, quoteID(s.Kind()), nilFunction))
 	}
-	return nil, Permanent(unknownKind(s.Kind(), m.Kinds()))
+	return nil, Permanent(fmt.Errorf("%w: %s%s", ErrUnknownKind, quoteID(s.Kind()), instead(s.Kind(), m.Kinds())))
 }
+
+// nilFunction is the end of an error message about a kind whose function in the Mux is nil.
+const nilFunction = ": its function is nil"
 
 // Kinds returns the kinds that have a function, sorted.
 func (m Mux) Kinds() []string {
@@ -261,7 +268,7 @@ func (m Mux) Check(g *Graph) error {
 	if err != nil {
 		return err
 	}
-	return p.checkKinds(m.Kinds(), nil, nil)
+	return p.checkKinds(m, m.Kinds(), nil, nil)
 }
 
 // Kinds is an option that states which kinds of nodes the run's step function can perform. The argument may be a [Mux]. If a node at any depth
@@ -278,9 +285,9 @@ func Kinds(of interface{ Kinds() []string }) Option {
 	})
 }
 
-// checkKinds reports each node that needs the host's step function but whose kind is not in the list `kinds`. A mocked node does not need the
-// function. In test mode, p may be the plan of a graph inside a node. Then `within` is the double of this node.
-func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
+// checkKinds reports each node that needs the host's step function but whose kind is not in the list `kinds`. If the list comes from a Mux, m is this
+// Mux. A mocked node does not need the function. In test mode, p may be the plan of a graph inside a node. Then `within` is the double of this node.
+func (p *Plan) checkKinds(m Mux, kinds []string, t *testMode, within *double) error {
 	known := make(map[string]bool, len(kinds))
 	for _, kind := range kinds {
 		known[kind] = true
@@ -306,7 +313,11 @@ func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 			own, undo := t.byStep(p, r, within)
 			check := func(is bool, field, kind string) {
 				if is && !known[kind] {
-					ps.ofNode(path, field, "%w: %s%s", ErrUnknownKind, quoteID(kind), ps.instead(kind, func() []string { return kinds })).Node = strings.ReplaceAll(path, "[]", "")
+					end := hint{text: nilFunction}
+					if _, given := m[kind]; !given {
+						end = ps.instead(kind, func() []string { return kinds })
+					}
+					ps.ofNode(path, field, "%w: %s%s", ErrUnknownKind, quoteID(kind), end).Node = strings.ReplaceAll(path, "[]", "")
 				}
 			}
 			check(own, "Kind", n.Kind)
@@ -332,10 +343,6 @@ func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 	}
 	look(p, t, within, "")
 	return ps.err()
-}
-
-func unknownKind(kind string, kinds []string) error {
-	return fmt.Errorf("%w: %s%s", ErrUnknownKind, quoteID(kind), instead(kind, kinds))
 }
 
 // The method `choose` returns names that a caller may have meant instead of an unknown name, at most maxListed of them. These are the names of the

@@ -210,12 +210,14 @@ func (d *double) inside() string {
 func (t *testMode) validate(p *Plan) error {
 	var unknown []error
 	look := func(where, path string, numbered bool) {
-		switch plain := strings.ReplaceAll(path, "[]/", "/"); {
-		case !p.has(path, numbered):
+		every := everyItem(path)
+		switch {
+		case p.has(path, numbered) && (numbered || !strings.Contains(path, "[]/")):
+		case !numbered && p.has(every, false):
+			unknown = append(unknown, fmt.Errorf("%w: TestMode.%s: %w: %s: a path names a node in all items and iterations: write %s", ErrBadOption, where, ErrUnknownNode,
+				quoteID(path), quoteID(every)))
+		default:
 			unknown = append(unknown, fmt.Errorf("%w: TestMode.%s: %w", ErrBadOption, where, p.unknownNode(path)))
-		case plain != path && !numbered:
-			unknown = append(unknown, fmt.Errorf("%w: TestMode.%s: %w: %s: a node in the graph of a map has no brackets in its path: write %s", ErrBadOption, where, ErrUnknownNode,
-				quoteID(path), quoteID(plain)))
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(t.Mocks)) {
@@ -234,6 +236,20 @@ func (t *testMode) validate(p *Plan) error {
 		look("Assertions", a.Node, true)
 	}
 	return errors.Join(unknown...)
+}
+
+// everyItem removes the numbers of items and iterations from a path: "M[2]/x" becomes "M/x", and "M[2]" becomes "M[]".
+func everyItem(path string) string {
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		part, _, _ = strings.Cut(part, "#")
+		id, _, item := strings.Cut(part, "[")
+		if item && i == len(parts)-1 {
+			id += "[]"
+		}
+		parts[i] = id
+	}
+	return strings.Join(parts, "/")
 }
 
 // notUndone returns why the node at a path cannot be undone. It returns "" if the node can be undone or is not known.

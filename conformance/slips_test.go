@@ -46,6 +46,7 @@ func TestSlips(t *testing.T) {
 		require.Equal(t, kahn.RunCompleted, res.Status)
 		return res.Warnings[0]
 	}
+	numbered := graph(mapped("each", numbers(2), kahn.Map{}), kahn.Node{ID: "M", Sub: graph(after("A")), Map: &kahn.Map{Over: "l"}}, kahn.Node{ID: "L", Sub: graph(after("A")), Loop: &kahn.Loop{MaxIterations: 2, Until: func(kahn.View) (bool, error) { return true, nil }}})
 	misspelt := graph(kahn.Node{ID: "A", Kind: "htpp"}, kahn.Node{ID: "B", Kind: "sql", After: []string{"A"}})
 	asksFor := func(read func(kahn.View)) func(kahn.View) (bool, error) {
 		return func(v kahn.View) (bool, error) { read(v); return true, nil }
@@ -151,6 +152,9 @@ func TestSlips(t *testing.T) {
 			`invalid graph: node "A": unknown kind: "htpp"; did you mean "http"? (there is "http", "sql")`},
 		{"by the option Kinds", execute(misspelt, neverStep(t), kahn.Kinds(steps)), kahn.ErrUnknownKind,
 			`invalid graph: node "A": unknown kind: "htpp"; did you mean "http"? (there is "http", "sql")`},
+		{"a kind whose function is nil", kahn.Mux{"http": nil, "sql": nop}.Check(graph(kahn.Node{ID: "A", Kind: "http"})), kahn.ErrUnknownKind, `invalid graph: node "A": unknown kind: "http": its function is nil`},
+		{"by the option Kinds", execute(graph(kahn.Node{ID: "A", Kind: "http"}), neverStep(t), kahn.Kinds(kahn.Mux{"http": nil})), kahn.ErrUnknownKind, `node "A": unknown kind: "http": its function is nil`},
+		{"by the step", node(run(graph(kahn.Node{ID: "A", Kind: "http"}), kahn.Mux{"http": nil}.Step), "A").Err, kahn.ErrUnknownKind, `unknown kind: "http": its function is nil`},
 		{"inside, by the option Kinds", execute(graph(subgraph("S", misspelt)), neverStep(t), kahn.Kinds(steps)), kahn.ErrUnknownKind, `node "S/A": unknown kind: "htpp"`},
 		{"a Mux without functions", kahn.Mux{}.Check(graph(kahn.Node{ID: "A"})), kahn.ErrUnknownKind,
 			`invalid graph: node "A": unknown kind: "" (there are none)`},
@@ -180,6 +184,11 @@ func TestSlips(t *testing.T) {
 		{"a mock of no node", execute(graph(after("fetch")), neverStep(t), kahn.TestMode{Mocks: mocks{"fecth": {}}}), kahn.ErrUnknownNode, `TestMode.Mocks: unknown node: "fecth"; did you mean "fetch"? (there is "fetch")`},
 		{"a mock of no node inside", execute(graph(subgraph("S", graph(after("fetch")))), neverStep(t), kahn.TestMode{Mocks: mocks{"S/fecth": {}}}), kahn.ErrUnknownNode,
 			`unknown node: "S/fecth"; did you mean "S/fetch"? (there is "S/fetch")`},
+		{"a mock of one item", execute(numbered, neverStep(t), kahn.TestMode{Mocks: mocks{"each[0]": {}}}), kahn.ErrUnknownNode,
+			`TestMode.Mocks: unknown node: "each[0]": a path names a node in all items and iterations: write "each[]"`},
+		{"a mock inside one item", execute(numbered, neverStep(t), kahn.TestMode{Mocks: mocks{"M[2]/A": {}}}), kahn.ErrUnknownNode, `unknown node: "M[2]/A": a path names a node in all items and iterations: write "M/A"`},
+		{"real steps of one iteration", execute(numbered, neverStep(t), kahn.TestMode{Unmock: []string{"L#1/A"}}), kahn.ErrUnknownNode, `TestMode.Unmock: unknown node: "L#1/A": a path names a node in all items and iterations: write "L/A"`},
+		{"no node in one item", execute(numbered, neverStep(t), kahn.TestMode{Mocks: mocks{"M[2]/B": {}}}), kahn.ErrUnknownNode, `unknown node: "M[2]/B"`},
 		{"a node to redrive", redriven, kahn.ErrUnknownNode, `unknown node: "fecth"; did you mean "fetch"?`},
 		{"the output of no node", wrongOutput, kahn.ErrUnknownNode, `unknown node: "fecth"; did you mean "fetch"?`},
 

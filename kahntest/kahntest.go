@@ -33,10 +33,10 @@
 //	C-[x]>T      an edge of branch x; C is a condition whose label is its output
 //	A-!>H        a catch edge, On failure   A-*>Z        an edge On always
 //	A~>B         a data-only edge
-//	X{opt,opt}   options of the node X
+//	X{opt,opt}   options of the node X, which another word names
 //
 // Nodes are declared in the order in which the text first names them, in an edge or alone. Edges are declared in the order in which the text names
-// them. The options are:
+// them. Options are a word of their own, as in "A>B B{any}". The options are:
 //
 //	any k2 done done1 1fail allfail nofail noskip allskip 1done bnd all    the join rule: AnySucceeded, AtLeast(2), AllDone,
 //	             AllDoneMinOne, OneFailed, AllFailed, NoneFailed, NoneSkipped, AllSkipped, OneDone, Boundary, AllSucceeded

@@ -48,13 +48,18 @@ func TestParse(t *testing.T) {
 	}
 	const forms = ": edges are written A>B, A-[label]>B, A-!>B, A-*>B, A~>B, without spaces"
 	for text, want := range map[string]string{
-		"A->B":         `"A->B" is neither a node nor an edge; did you mean "A>B"?` + forms,
-		"A=>B":         `"A=>B" is neither a node nor an edge; did you mean "A>B"?` + forms,
-		"A-->B":        `did you mean "A>B"?`,
-		"A→B":          `did you mean "A>B"?`,
-		"A -> B":       `"->" is neither a node nor an edge` + forms,
-		"A A{anny}":    `unknown option "anny"; did you mean "any"? (known: 1done, 1fail, all,`,
-		"fetch F{any}": `"F{any}": no node of this name (known: fetch)`,
+		"A->B":          `"A->B" is neither a node nor an edge; did you mean "A>B"?` + forms,
+		"A=>B":          `"A=>B" is neither a node nor an edge; did you mean "A>B"?` + forms,
+		"A-->B":         `did you mean "A>B"?`,
+		"A→B":           `did you mean "A>B"?`,
+		"A -> B":        `"->" is neither a node nor an edge` + forms,
+		"A A{anny}":     `unknown option "anny"; did you mean "any"? (known: 1done, 1fail, all,`,
+		"fetch F{any}":  `"F{any}" has options, but no other word names the node "F" (known: fetch)`,
+		"A any}":        `"any}" is neither a node nor an edge: edges`,
+		"A{off}":        `"A{off}" has options, but no other word names the node "A": write "A A{off}"`,
+		"A>B{off}":      `"A>B{off}" is neither a node nor an edge: the options of a node are a word of their own: write "A>B B{off}"`,
+		"A-[x]>B{off}":  `write "A-[x]>B B{off}"`,
+		"A A{off, any}": `"A{off," is neither a node nor an edge: options are written A{opt,opt}, without spaces`,
 	} {
 		if _, _, err := kahntest.Parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v\nexpected %s", text, err, want)

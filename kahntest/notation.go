@@ -34,17 +34,17 @@ func Parse(text string) ([]kahn.Node, []kahn.Edge, error) {
 	p := parser{index: map[string]int{}, between: map[[2]string][]int{}}
 	var options []string
 	for _, word := range strings.Fields(text) {
-		if strings.HasSuffix(word, "}") {
+		if strings.HasSuffix(word, "}") && strings.Contains(word, "{") {
 			options = append(options, word)
 		} else if err := p.word(word); err != nil {
 			return nil, nil, err
 		}
 	}
 	for _, word := range options {
-		id, list, ok := strings.Cut(strings.TrimSuffix(word, "}"), "{")
+		id, list, _ := strings.Cut(strings.TrimSuffix(word, "}"), "{")
 		n := p.find(id)
-		if !ok || n == nil {
-			return nil, nil, fmt.Errorf("%q: no node of this name%s", word, instead(id, p.ids()))
+		if n == nil {
+			return nil, nil, p.badOptions(word, id, list)
 		}
 		for option := range strings.SplitSeq(list, ",") {
 			if err := p.option(n, option); err != nil {
@@ -53,6 +53,18 @@ func Parse(text string) ([]kahn.Node, []kahn.Edge, error) {
 		}
 	}
 	return p.nodes, p.edges, nil
+}
+
+// badOptions returns the error for a word with options whose node no other word names.
+func (p *parser) badOptions(word, id, list string) error {
+	if m := edgeSyntax.FindStringSubmatch(id); m != nil {
+		return fmt.Errorf("%q is neither a node nor an edge: the options of a node are a word of their own: write %q", word, id+" "+m[3]+"{"+list+"}")
+	}
+	end := ": write " + strconv.Quote(id+" "+word)
+	if len(p.nodes) > 0 {
+		end = instead(id, p.ids())
+	}
+	return fmt.Errorf("%q has options, but no other word names the node %q%s", word, id, end)
 }
 
 type parser struct {
@@ -89,7 +101,10 @@ func (p *parser) declare(id string) {
 func (p *parser) word(word string) error {
 	m := edgeSyntax.FindStringSubmatch(word)
 	if m == nil || otherArrow.MatchString(word) {
-		if strings.ContainsAny(word, ">{}→") {
+		if strings.Contains(word, "{") {
+			return fmt.Errorf("%q is neither a node nor an edge: options are written A{opt,opt}, without spaces", word)
+		}
+		if strings.ContainsAny(word, ">}→") {
 			return fmt.Errorf("%q is neither a node nor an edge%s", word, edgeInstead(word))
 		}
 		p.declare(word)
