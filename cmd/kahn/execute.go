@@ -31,6 +31,7 @@ func (h *host) execute(ctx context.Context) int {
 	res, err := h.perform(ctx, rn, stored)
 	code := h.conclude(res, errors.Join(err, stored.present()), ctx.Err() != nil)
 	if res != nil {
+		code = h.complain(res, code)
 		h.linger(ctx)
 	}
 	return code
@@ -56,6 +57,8 @@ func (h *host) options(stored *storedRun) ([]kahn.Option, error) {
 // The method `perform` starts the run, answers its questions, and returns its Result. If the stored run has ended, perform only reads the Result. The
 // Result is nil if no run has begun.
 func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) (*kahn.Result, error) {
+	answers := maps.Clone(h.answers)
+	h.untaken = answers
 	if stored.ended {
 		return kahn.ReadResult(ctx, h.graph, stored.db, stored.id)
 	}
@@ -66,7 +69,6 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	s := newScreen(h)
 	defer s.close()
 	opts = append(opts, kahn.OnEvent(s.event), kahn.Around(s.follow))
-	answers := maps.Clone(h.answers)
 	run, err := stored.start(ctx, h.t, answers, func() (*kahn.Run, error) { return rn.Start(ctx, h.graph, h.step, opts...) })
 	if stored.db != nil && errors.Is(err, kahn.ErrFinished) { // another process has meanwhile ended the run, or the posted redrive was refused
 		if stored.asked {
@@ -150,6 +152,9 @@ func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err err
 			switch err := run.Signal(context.Background(), wait.Node, value); {
 			case errors.Is(err, kahn.ErrAnswered), errors.Is(err, kahn.ErrUnknownGate), errors.Is(err, kahn.ErrFinished):
 				a.t.printf("%s does not wait any more\n", wait.Node)
+				if given {
+					a.answers[wait.Node] = value // the end of the run reports it: see complain
+				}
 			case !given && errors.Is(err, kahn.ErrChoice):
 				a.t.printf("%s\n", screenText(err.Error()))
 				continue

@@ -14,7 +14,7 @@ import (
 
 // The type `names` has the gates that the flag -answer may name, and the inputs that the flag -input may name.
 type names struct {
-	gates, inputs map[string]bool
+	gates, inputs map[string]bool   // a gate has its path, with [0] or #1 for each item or iteration
 	labels        map[string]string // the labels of gates, by path
 	computed      *bool             // whether a template computes the name of an input; the graph may then use any input
 }
@@ -33,6 +33,9 @@ func declaredPath(path string) string {
 	})
 	return strings.ReplaceAll(path, "[]/", "/")
 }
+
+// kindOfNumber returns the first character of the number of an item or an iteration.
+func kindOfNumber(number string) string { return number[:1] }
 
 // namesOf collects the names from a graph.
 func namesOf(g *kahn.Graph) names {
@@ -58,7 +61,7 @@ func (n names) look(g *kahn.Graph, prefix string) {
 	for _, node := range g.Nodes() {
 		if node.Kind == kahn.KindGate {
 			n.gates[prefix+node.ID] = true
-			n.labels[prefix+node.ID] = node.Label
+			n.labels[declaredPath(prefix+node.ID)] = node.Label
 		}
 		if !kinds[node.Kind].verbatim {
 			n.findCalls(node.Config, !fed[node.ID])
@@ -82,7 +85,14 @@ func (n names) look(g *kahn.Graph, prefix string) {
 			for _, in := range node.Sub.Inputs { // a composite without edges passes the run's inputs to the nodes inside
 				n.inputs[in.Name] = true
 			}
-			n.look(node.Sub, prefix+node.ID+"/")
+			inner := prefix + node.ID
+			if node.Map != nil {
+				inner += "[0]"
+			}
+			if node.Loop != nil {
+				inner += "#1"
+			}
+			n.look(node.Sub, inner+"/")
 		}
 	}
 }
@@ -124,10 +134,14 @@ func (n names) findCalls(config any, params bool) {
 func (n names) label(gate string) string { return n.labels[declaredPath(gate)] }
 
 // The method `check` returns an error if an answer names no gate, if the graph neither declares nor uses an input, or if an input has
-// the name `here`.
-func (n names) check(answers, inputs pairs) error {
+// the name `here`. In a dry run an answer may name a gate in all items of a map.
+func (n names) check(answers, inputs pairs, dry bool) error {
 	for _, gate := range slices.Sorted(maps.Keys(answers)) {
-		if !n.gates[declaredPath(gate)] {
+		same := func(known string) bool {
+			return numbers.ReplaceAllStringFunc(known, kindOfNumber) == numbers.ReplaceAllStringFunc(gate, kindOfNumber) ||
+				dry && declaredPath(known) == declaredPath(gate)
+		}
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(n.gates)), same) {
 			return fmt.Errorf("-answer: there is no gate %q%s", gate, choices(gate, "gates are", n.gates))
 		}
 	}

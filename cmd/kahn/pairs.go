@@ -20,6 +20,9 @@ func (p pairs) Set(s string) error {
 	if !ok || name == "" {
 		return errors.New("expected name=value")
 	}
+	if _, twice := p[name]; twice {
+		return fmt.Errorf("%s is given twice", name)
+	}
 	if !typed {
 		p[name] = text
 		return nil

@@ -43,8 +43,8 @@ alone. With -v it also prints what commands write, and of a run that has ended e
 
 If another process runs the run, the command posts the answers of -answer in the file for that process, and ends with code 3.
 
-The exit code is 0 if the run completed, 1 if the run or the store failed, 3 if the run waits for an answer, also after a refused answer, 130 if Ctrl-C
-cancelled or left the run, and 2 if nothing ran because of a bad flag or definition. (go run turns every code but 0 into 1.)`,
+The exit code is 0 if the run completed, 1 if the run or the store failed, 3 if the run waits for an answer, or if a gate refused an answer or no
+gate took it, 130 if Ctrl-C cancelled or left the run, and 2 if nothing ran because of a bad flag or definition. (go run turns every code but 0 into 1.)`,
 	register: func(f *flags) action {
 		h := &host{inputs: pairs{}, answers: pairs{}, given: f.given}
 		f.Var(h.inputs, "input", "a root input of the run, as `name=value`, or name:=value for a value in JSON; may be repeated")
@@ -98,6 +98,8 @@ type host struct {
 	graph *kahn.Graph
 	names names
 	step  kahn.StepFunc
+
+	untaken pairs // the answers that no gate has taken
 }
 
 // run performs the command.
@@ -111,7 +113,7 @@ func (h *host) run(ctx context.Context, t *terminal, args []string) int {
 	}
 	h.t, h.file, h.graph, h.step = t, args[0], g, steps().Step
 	g.Name, h.names = name(g, h.file), namesOf(g)
-	if err := errors.Join(h.check(), h.names.check(h.answers, h.inputs)); err != nil {
+	if err := errors.Join(h.check(), h.names.check(h.answers, h.inputs, h.dry)); err != nil {
 		return t.refuse(err)
 	}
 	switch {

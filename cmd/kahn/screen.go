@@ -143,7 +143,11 @@ func reportNodes(b *strings.Builder, res *kahn.Result) {
 		case kahn.Skipped:
 			fmt.Fprintf(b, "%s: skipped: %s\n", screenText(n.ID), screenText(n.Skip.String()))
 		case kahn.Suspended:
-			fmt.Fprintf(b, "%s: waits for an answer\n", screenText(n.ID))
+			for _, wait := range res.Waiting { // of a composite, the gates inside
+				if rest, is := strings.CutPrefix(wait.Node, n.ID); is && (rest == "" || strings.ContainsAny(rest[:1], "/[#")) {
+					fmt.Fprintf(b, "%s: waits for an answer\n", screenText(wait.Node))
+				}
+			}
 		case kahn.Ready, kahn.Running, kahn.Retrying: // the run was left
 			fmt.Fprintf(b, "%s: %v when the run stopped\n", screenText(n.ID), n.Status)
 		default:
