@@ -110,6 +110,9 @@ func beside(name string) (string, error) {
 
 // testsOf returns the name of the file with the tests of a definition.
 func testsOf(definition string) (string, error) {
+	if err := present(definition); err != nil {
+		return "", err
+	}
 	file, err := beside(strings.TrimSuffix(definition, filepath.Ext(definition)) + ".test")
 	if err != nil {
 		return "", fmt.Errorf("%s has no tests: %w", definition, err)
@@ -171,6 +174,13 @@ func (c *checker) readTests(data []byte) (*suite, *definition.Value) {
 	}
 	for _, violation := range testContract().Check(v) {
 		if n, path, message := located(root, violation); n.Problem == nil && !reported["$"+path] {
+			if n.Type == definition.Object && strings.HasPrefix(message, "expected at most 1 field") {
+				var names []string
+				for _, field := range n.Items {
+					names = append(names, field.Key)
+				}
+				message += ": " + strings.Join(names, ", ")
+			}
 			c.addAt(n.At, problem{Path: "$" + path, Message: message})
 		}
 	}
@@ -286,7 +296,7 @@ func (c *checker) findDefinition(s *suite) {
 // checkCases adds a problem for each path that names no node, and for each node with two mocks or two undos. It replaces the paths of mocks, undos
 // and real nodes by the results of declaredPath, for example M[]/x by M/x.
 func (c *checker) checkCases(s *suite, root *definition.Value) {
-	known := map[string]bool{}
+	known := map[string]kahn.Node{}
 	addPaths(known, s.plan, "")
 	ids := make([]string, 0, s.plan.Len())
 	for _, id := range s.plan.Declared() {
@@ -294,7 +304,7 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 	}
 	// A path with the number of an item or an iteration is not in the map `known`, so check reports this path, too.
 	check := func(path, where string, at definition.Position) {
-		if !known[strings.ReplaceAll(path, "[]/", "/")] {
+		if _, is := known[strings.ReplaceAll(path, "[]/", "/")]; !is {
 			c.addAt(at, problem{Path: where, Message: fmt.Sprintf("unknown node %q", path), Suggestion: meant(path, ids)})
 		}
 	}
@@ -306,6 +316,10 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 		for _, path := range slices.Sorted(maps.Keys(x.Mocks)) {
 			where, at := fmt.Sprintf("$.cases[%d].mocks", i), member(member(&cases[i], "mocks"), path).KeyAt
 			check(path, where, at)
+			if x.Mocks[path].Timeout && waitsForever(known, declaredPath(path)) {
+				at := member(member(member(&cases[i], "mocks"), path), "timeout").KeyAt
+				c.addAt(at, problem{Path: where, Message: fmt.Sprintf("the gate %q has no timeout, so it waits for ever; answer it, or let it wait with wait: true", path)})
+			}
 			if _, twice := mocks[declaredPath(path)]; twice {
 				c.addAt(at, problem{Path: where, Message: fmt.Sprintf("the node %q has two mocks", path)})
 			}
@@ -333,16 +347,28 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 }
 
 // addPaths adds the paths of the nodes of a plan, of the nodes inside composites, and of the items of maps, such as M[].
-func addPaths(to map[string]bool, p *kahn.Plan, prefix string) {
+func addPaths(to map[string]kahn.Node, p *kahn.Plan, prefix string) {
 	for ref, id := range p.Declared() {
-		to[prefix+id] = true
-		if p.Node(ref).Map != nil {
-			to[prefix+id+"[]"] = true
+		n := p.Node(ref)
+		to[prefix+id] = n
+		if n.Map != nil {
+			to[prefix+id+"[]"] = n
 		}
 		if sub := p.Sub(ref); sub != nil {
 			addPaths(to, sub, prefix+id+"/")
 		}
 	}
+}
+
+// waitsForever reports whether a path names a gate that no timeout ends: neither its own nor the timeout of a composite around it.
+func waitsForever(known map[string]kahn.Node, path string) bool {
+	n := known[path]
+	for end := len(path); end > 0; end = strings.LastIndexByte(path[:end], '/') {
+		if around := known[path[:end]]; around.Timeout > 0 || around.OverallTimeout > 0 {
+			return false
+		}
+	}
+	return n.Kind == kahn.KindGate && (n.Gate == nil || n.Gate.Timeout == 0)
 }
 
 // plainPaths removes the paths with numbers of items or iterations, because the plan does not contain them. It sorts the others.

@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/term"
 
@@ -283,8 +285,21 @@ func (f *flags) parse(args []string) (rest []string, err error) {
 	}
 }
 
-// The method `explain` adds a suggestion or the list of flags to the error for an unknown flag. It returns other errors unchanged.
+// invalidValue matches the error of package flag for a value that is no number or no duration. Its group is the name of the flag.
+var invalidValue = regexp.MustCompile(`^invalid value (?s:.*) for flag -([^:]+): parse error$`)
+
+// The method `explain` adds a suggestion or the list of flags to the error for an unknown flag. It says what a flag expects in place of a value that is
+// no number or no duration. It returns other errors unchanged.
 func (f *flags) explain(err error) error {
+	if found := invalidValue.FindStringSubmatch(err.Error()); found != nil {
+		expected := "a whole number"
+		if value, ok := f.Lookup(found[1]).Value.(flag.Getter); ok {
+			if _, ok := value.Get().(time.Duration); ok {
+				expected = "a duration with a unit, such as 30s, 15m or 720h (30 days)"
+			}
+		}
+		return fmt.Errorf("%s: expected %s", strings.TrimSuffix(err.Error(), ": parse error"), expected)
+	}
 	written, found := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
 	if !found {
 		return err

@@ -56,11 +56,7 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	default:
 		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(c.Command, " "), err, cmp.Or(stderr.tail(), stdout.tail()))
 	}
-	output := map[string]any{"stdout": stdout.text(), "stderr": stderr.text()}
-	if stdout.isCut() || stderr.isCut() {
-		output["cut"] = true
-	}
-	return output, nil
+	return map[string]any{"stdout": stdout.text(), "stderr": stderr.text(), "cut": stdout.isCut() || stderr.isCut()}, nil
 }
 
 // maxLine is a length in bytes. A longer line of an output is streamed in several parts.

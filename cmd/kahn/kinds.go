@@ -22,7 +22,8 @@ type kind struct {
 	// check looks in a text of the config for a defect that the schema cannot find. It returns the field, the offset in the text (-1 if it is
 	// not known), and a message ("" if there is no defect). check may be nil.
 	check    func(config any) (field string, offset int, message string)
-	empty    any                  // the output in a dry run
+	empty    any                  // the output in a dry run; if it is an object, the output of every run has the same fields
+	open     bool                 // whether the output depends on the config, so that its fields are not known
 	contract func() kahn.Contract // the schema of the kind's config
 	schema   json.RawMessage
 	object
@@ -35,14 +36,14 @@ var kindSchemas []byte
 
 // kinds contains the kinds of steps that a definition may name, by name.
 var kinds = describe(
-	kind{name: "exec", step: execute, empty: map[string]any{"stdout": "", "stderr": ""}},
+	kind{name: "exec", step: execute, empty: map[string]any{"stdout": "", "stderr": "", "cut": false}},
 	kind{name: "http", step: request, empty: map[string]any{"status": 200, "headers": map[string]any{}, "body": nil}},
 	kind{name: "read", step: read},
 	kind{name: "write", step: write},
 	kind{name: "checksum", step: checksum},
 	kind{name: "sleep", step: sleep},
 	kind{name: "template", step: expanded},
-	kind{name: "jq", step: jq, verbatim: true, check: checkQuery},
+	kind{name: "jq", step: jq, verbatim: true, open: true, check: checkQuery},
 	kind{name: "fail", step: fail},
 )
 

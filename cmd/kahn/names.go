@@ -133,6 +133,12 @@ func (n names) findCalls(config any, params bool) {
 // The method `label` returns the label of a gate. Its argument is the path of the gate in a run.
 func (n names) label(gate string) string { return n.labels[declaredPath(gate)] }
 
+// The method `isGate` reports whether a path names a gate, in a run or in a definition.
+func (n names) isGate(path string) bool {
+	_, is := n.labels[declaredPath(path)]
+	return is
+}
+
 // The method `check` returns an error if an answer names no gate, if the graph neither declares nor uses an input, or if an input has
 // the name `here`. In a dry run an answer may name a gate in all items of a map.
 func (n names) check(answers, inputs pairs, dry bool) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -68,11 +69,16 @@ gate took it, 130 if Ctrl-C cancelled or left the run, and 2 if nothing ran beca
 		f.IntVar(&h.limit, "limit", 0, "run at most `n` steps at the same time; 0 means no limit")
 		f.DurationVar(&h.timeout, "timeout", 0, "stop, and fail, after this long; 0 means never")
 		f.BoolVar(&h.verbose, "v", false, "print the output of commands, line by line")
-		f.TextVar(&h.show, "progress", progress.Auto, "how progress is shown")
+		var modes []string
 		for mode := progress.Auto; mode <= progress.JSON; mode++ {
-			f.choices["progress"] = append(f.choices["progress"], mode.String())
+			modes = append(modes, mode.String())
 		}
-		return h.run
+		var show string
+		f.choice(&show, "progress", "how progress is shown", modes...)
+		return func(ctx context.Context, t *terminal, args []string) int {
+			h.show = progress.Auto + progress.Mode(slices.Index(modes, show))
+			return h.run(ctx, t, args)
+		}
 	},
 }
 
@@ -199,6 +205,10 @@ func (h *host) check() error {
 		return errors.New("-ask and -ui do not go together: the page asks")
 	case h.cancels && h.store == "":
 		return errors.New("-cancel needs -store: without -store Ctrl-C always cancels the run")
+	case h.store == "" && slices.Contains(h.given(), "lease"):
+		return errors.New("-lease needs -store: without -store no other process can continue the run")
+	case h.again.anew && len(h.again.nodes) == 0:
+		return errors.New("-anew needs -node, which names the composites that begin anew")
 	case h.lease <= 0:
 		return errors.New("-lease must be longer than 0")
 	case h.dry && h.cache.dir != "":

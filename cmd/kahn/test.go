@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -55,6 +56,9 @@ type testOptions struct {
 
 // run performs the command.
 func (o *testOptions) run(ctx context.Context, t *terminal, files []string) int {
+	if o.timeout < 0 {
+		return t.refuse(errors.New("-timeout must not be negative"))
+	}
 	ran, failed, code := 0, 0, exitOK
 	var all []string // the files with tests, each once: a pattern such as *.yaml matches both a definition and its tests
 	for _, file := range files {

@@ -27,7 +27,7 @@ func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kah
 	if err != nil {
 		return nil, []error{err}
 	}
-	mode := c.mode(namesOf(s.graph).gates)
+	mode := c.mode(namesOf(s.graph))
 	now := time.Now() // the clock starts at the real time, because real steps get their deadlines from it
 	run, err := kahn.NewCoordinator(s.plan, now, mode, kahn.Inputs(inputs), kahn.Random(func() float64 { return 0.5 }))
 	if err != nil {
@@ -120,13 +120,13 @@ func decoded(text json.RawMessage) (any, error) {
 }
 
 // The method `mode` returns the test mode of the case. A gate is not mocked if the case answers it, lets it wait, or lets it time out.
-func (c *testCase) mode(gates map[string]bool) kahn.TestMode {
+func (c *testCase) mode(n names) kahn.TestMode {
 	mode := kahn.TestMode{Mocks: map[string]kahn.Mock{}, Undos: map[string]kahn.Mock{}, Unmock: slices.Clone(c.Real), OnMissing: kahn.MissingStub}
 	if c.Missing != nil {
 		mode.OnMissing = *c.Missing
 	}
 	for path, m := range c.Mocks {
-		if waits := m.Answer != nil || m.Wait || m.Timeout; waits && gates[path] {
+		if waits := m.Answer != nil || m.Wait || m.Timeout; waits && n.isGate(path) {
 			mode.Unmock = append(mode.Unmock, path)
 		} else {
 			mode.Mocks[path] = m.mock()

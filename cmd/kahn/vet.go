@@ -86,6 +86,9 @@ func (p performer) vet(file string, data []byte) (*definition.Document, problems
 		// vet does not know what the steps of a host read, so it does not look for unused parts in a host's definition.
 		if p.hosted == nil {
 			warnings = append(warnings, unused(g)...)
+			if bad := undelivered(g, ""); len(bad) > 0 {
+				c.addError(doc.Locate(&kahn.GraphError{Problems: bad}))
+			}
 		}
 		c.addWarnings(doc, warnings)
 		c.addAliases(doc.Aliases)

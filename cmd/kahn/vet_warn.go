@@ -3,7 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
 )
@@ -74,4 +77,42 @@ func (w *warner) graph(g *kahn.Graph, path string) {
 			w.add(&kahn.Problem{Graph: path, Node: n.ID, Err: errors.New(`no edge delivers the parameter "input", so the program gets null`)})
 		}
 	}
+}
+
+// undelivered returns a problem for each edge whose key names no field of its source's output. It checks the sources whose kind decides these fields.
+func undelivered(g *kahn.Graph, path string) (found []error) {
+	outputs := map[string][]string{} // by id: the fields of the output
+	of := map[string]string{}        // by id: the kind
+	for _, n := range g.Nodes() {
+		if k, ok := kinds[n.Kind]; ok && !k.open && n.Sub == nil && n.Map == nil && n.TestExpr == "" && len(n.Outputs) == 0 {
+			object, _ := k.empty.(map[string]any)
+			outputs[n.ID], of[n.ID] = slices.Sorted(maps.Keys(object)), n.Kind
+		}
+		if n.Sub != nil {
+			inner := n.ID
+			if path != "" {
+				inner = path + "/" + n.ID
+			}
+			found = append(found, undelivered(n.Sub, inner)...)
+		}
+	}
+	for i, e := range g.Edges() {
+		kind, known := of[e.From]
+		name, _, _ := strings.Cut(e.Key, ".")
+		if !known || e.On == kahn.OnFailure || name == "" || name == "output" || slices.Contains(outputs[e.From], name) {
+			continue
+		}
+		text := fmt.Sprintf("the output of kind %s has no field %q", kind, name)
+		suggestion := meant(name, outputs[e.From])
+		switch {
+		case suggestion != "":
+			text += fmt.Sprintf("; did you mean %q?", suggestion)
+		case len(outputs[e.From]) > 0:
+			text += fmt.Sprintf(" (choose from %s)", strings.Join(outputs[e.From], ", "))
+		default:
+			text += "; without a key the edge delivers the whole output"
+		}
+		found = append(found, &kahn.Problem{Graph: path, Edge: i + 1, Field: "Key", Err: errors.New(text), Suggestion: suggestion})
+	}
+	return found
 }
