@@ -228,8 +228,8 @@ type Node struct {
 	// of the node's step.
 	Cleanup bool
 	// Compensate undoes the node's effects when the run is about to end failed, cancelled or timed out: see the package documentation. It gets a Step
-	// with the inputs of the node, and [Step.Compensated] returns the node's output. For a map, it is called for each item instead. If a composite has
-	// its own Compensate, the nodes inside are not undone.
+	// with the inputs of the node, and [Step.Compensated] returns the node's output. For a map, it is called for each item instead. The nodes
+	// inside a composite with its own Compensate are undone only if an attempt of the composite fails.
 	Compensate func(ctx context.Context, s *Step) error
 	// CompensateBy replaces Compensate: the run's step function undoes the node.
 	CompensateBy *CompensateBy

@@ -396,7 +396,7 @@ type SuspendMode uint8
 const (
 	suspendDefault SuspendMode = iota
 	SuspendDrain               // all nodes that do not depend on the suspended node may start
-	SuspendStop                // each node that has started may finish, with its retries; no other node starts
+	SuspendStop                // each node that has started may finish, with its retries and with the nodes inside it; no other node starts
 
 	suspendModeCount
 )

@@ -596,6 +596,8 @@ func (r *Run) runError(v verdict) error {
 		own := w.Status() == Failed && !w.Is(passed) || w.Status() == Cancelled && w.Kind() == CauseExternal
 		if own || w.Status() == Cancelled && w.Kind() == CauseCancelNode {
 			e.Errs = append(e.Errs, r.nodeError(ref))
+		} else if err := r.memberError(ref); err != nil {
+			e.Errs = append(e.Errs, err)
 		}
 	}
 	cause := v.cause

@@ -323,12 +323,13 @@ func (r Rate) count() bucket.Rate {
 }
 
 // retryOf returns the policy of a node. If the node has none and is not a composite, this is byDefault, the run's policy. If the node's mock is
-// called only once, this is the zero policy.
+// called only once, or if the node is a map, whose policy is for its items, this is the zero policy.
 func (p *Plan) retryOf(ref machine.Ref, byDefault Retry) Retry {
-	if p.net.Is(ref, factOnce) {
+	n := p.node(ref)
+	if p.net.Is(ref, factOnce) || n.Map != nil && p.itemOf == "" {
 		return Retry{}
 	}
-	if policy := p.node(ref).Retry; policy.MaxAttempts != 0 || p.net.Is(ref, machine.FlagComposite) {
+	if policy := n.Retry; policy.MaxAttempts != 0 || p.net.Is(ref, machine.FlagComposite) {
 		return policy // defaults apply to the nodes inside a composite, not to the composite itself
 	}
 	return byDefault

@@ -368,6 +368,9 @@ func (u *undo) begin(now int64) {
 		return
 	}
 	_, certain := r.effect(u.ref)
+	for o := r; o != nil; o = o.outer {
+		o.flush(now) // the end of a node around this one may be the reason for the undo
+	}
 	r.event(entry{kind: evNodeCompensating, ref: u.ref, attempt: u.attempts, at: now, arg: event.Compensation{Certain: certain, Err: u.err}})
 	recorded := u.note()
 	if d := r.durable; recorded != nil {
@@ -699,6 +702,12 @@ type failedWhole struct {
 	c      conclusion
 	res    attemptResult
 	undone bool
+}
+
+// hasFailed reports whether the composite's attempt has failed, and nodes inside were or are being undone before the attempt ends. The node's Timeout
+// bounds neither these compensations nor the cleanup nodes that follow them.
+func (comp *composite) hasFailed() bool {
+	return comp.failed != nil || comp.child != nil && comp.child.isUndoing()
 }
 
 // undoesInside begins to undo the nodes inside a composite whose attempt has failed, before the composite ends or backs off. It returns true if there

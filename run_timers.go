@@ -351,6 +351,9 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x.timedOut == timeoutOverall {
 		return
 	}
+	if scope == timeoutAttempt && x.comp != nil && x.comp.hasFailed() {
+		return
+	}
 	x.own()
 	if r.records[step.ref].returned { // the Timeout is disarmed, so this is the OverallTimeout: see worker.endWait
 		x.overdue = true

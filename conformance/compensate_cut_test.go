@@ -168,11 +168,11 @@ func TestUndoingKeepsItsStatus(t *testing.T) {
 	}
 }
 
-// A draining stop ends a loop after its current iteration. While the iteration is undone, the Timeout of the loop passes. The error then says only that,
+// A draining stop ends a loop after its current iteration. While the iteration is undone, OverallTimeout passes. The error then says only that,
 // since the loop itself has returned no error; so a cut does not change it.
 func TestTimeoutOfALoopWhoseIterationIsUndone(t *testing.T) {
 	x := kahn.Node{ID: "x", Compensate: succeedsUndo}
-	g := graph(kahn.Node{ID: "L", Sub: graph(x), Loop: &kahn.Loop{MaxIterations: 3, While: whileLess(3)}, Timeout: time.Minute}, after("w"))
+	g := graph(kahn.Node{ID: "L", Sub: graph(x), Loop: &kahn.Loop{MaxIterations: 3, While: whileLess(3)}, OverallTimeout: time.Minute}, after("w"))
 	bothWays(t, g, []kahn.Option{kahn.StopScheduling}, nil, func(x *courier) {
 		x.reply("w", nil, errStep)
 		x.reply("L#1/x", 1, nil)

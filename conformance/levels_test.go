@@ -1,0 +1,126 @@
+package conformance_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+)
+
+// This file has rules about groups, retries, compensations and errors whose node is one or two levels deeper than the node that it affects.
+
+// A member of a group fails for good inside a composite that is not attempted again. The members outside are stopped at once, not at the end of the
+// composite. An item of a map may be attempted again, but the map around it may not.
+func TestMembersOutsideStopAtOnce(t *testing.T) {
+	group := kahn.Group{Name: "g", CancelOnFailure: true}
+	inside := graph(kahn.Node{ID: "m", Groups: []string{"g"}}, after("slow"))
+	step := func(ctx context.Context, s *kahn.Step) (any, error) {
+		switch {
+		case s.ID() == "o":
+			<-ctx.Done()
+			return nil, ctx.Err()
+		case s.ID() == "m" && !strings.HasPrefix(s.Path(), "X[1]"):
+			time.Sleep(time.Second)
+			return nil, errStep
+		case s.ID() == "slow" && !strings.HasPrefix(s.Path(), "X[0]"):
+			time.Sleep(time.Minute)
+		}
+		return nil, nil
+	}
+	for name, row := range map[string]struct {
+		node kahn.Node
+		at   time.Duration
+	}{
+		"no cause is retried": {kahn.Node{ID: "X", Sub: inside, Retry: kahn.Retry{MaxAttempts: 2, RetryOn: []kahn.CauseKind{}}}, time.Second},
+		"an item": {
+			kahn.Node{
+				ID: "X", Sub: inside, Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": numbers(2)},
+				Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone},
+			},
+			3 * time.Second,
+		},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			g := graph(row.node, kahn.Node{ID: "o", Groups: []string{"g"}})
+			g.Groups = []kahn.Group{group}
+			r := try(t, g, step)
+			r.cause("o", kahn.CauseSiblingFailure)
+			require.Equal(t, row.at, r.at(event.NodeAborted, "o"))
+		})
+	}
+}
+
+// The Retry of a map belongs to its items: if the map fails as a whole, its items do not begin again.
+func TestAMapIsNotAttemptedAgain(t *testing.T) {
+	inBubble(t, "contract", func(t *testing.T) {
+		m := mapped("M", numbers(2), kahn.Map{})
+		m.Retry = kahn.Retry{MaxAttempts: 3, RetryOn: []kahn.CauseKind{kahn.CauseContractOutput}}
+		m.OutputSchema = refusesAll{}
+		calls := 0
+		r := try(t, graph(m), func(_ context.Context, s *kahn.Step) (any, error) { calls++; return nil, nil }, kahn.Limit(1)) // one step at a time
+		r.cause("M", kahn.CauseContractOutput)
+		require.Equal(t, 2, calls)
+	})
+}
+
+// The event node.compensating follows the end of the node that made the run undo its nodes, also if the undone node is inside a composite.
+func TestNodesInsideAreUndoneAfterTheFailure(t *testing.T) {
+	undone := kahn.Node{ID: "p", Compensate: succeedsUndo}
+	item := mapped("V", numbers(2), kahn.Map{})
+	item.Compensate = succeedsUndo
+	for name, v := range map[string]kahn.Node{"sub": subgraph("V", graph(undone)), "deep": subgraph("V", graph(subgraph("W", graph(undone)))), "map": item} {
+		inBubble(t, name, func(t *testing.T) {
+			r := try(t, graph(v, after("a", "V"), after("b", "a")), func(_ context.Context, s *kahn.Step) (any, error) {
+				if s.ID() == "a" {
+					return nil, errStep
+				}
+				return nil, nil
+			})
+			first := slices.IndexFunc(r.events, func(e kahn.Event) bool { return e.Type == event.NodeCompensating })
+			last := slices.IndexFunc(r.events, func(e kahn.Event) bool { return e.Type == event.NodeAborted && e.Node == "b" })
+			require.Positive(t, last)
+			require.Greater(t, first, last)
+		})
+	}
+}
+
+// If the failure that stopped the members of a group was handled, the run fails because of these members. Its error contains the error of the member
+// that failed, also from another level.
+func TestErrorOfAGroupOnTwoLevels(t *testing.T) {
+	member := func(id string) kahn.Node { return kahn.Node{ID: id, Groups: []string{"g"}} }
+	handler := kahn.Node{ID: "h", In: []kahn.Edge{{From: "m", On: kahn.OnFailure}}}
+	for name, row := range map[string]struct {
+		nodes []kahn.Node
+		want  string
+	}{
+		"flat":              {[]kahn.Node{member("m"), handler, member("o")}, `run failed: node "m": step_error: boom`},
+		"failed inside":     {[]kahn.Node{subgraph("S", graph(member("m"), handler)), member("o")}, `run failed: node "S/m": step_error: boom`},
+		"stopped inside":    {[]kahn.Node{member("m"), handler, subgraph("S", graph(member("o")))}, `run failed: node "S": subrun: run failed: node "m": step_error: boom`},
+		"in two composites": {[]kahn.Node{subgraph("S", graph(member("m"), handler)), subgraph("T", graph(member("o")))}, `run failed: node "T": subrun: run failed: node "S/m": step_error: boom`},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			g := graph(row.nodes...)
+			g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
+			res, err := kahn.Execute(t.Context(), g, func(ctx context.Context, s *kahn.Step) (any, error) {
+				if s.ID() == "m" {
+					time.Sleep(time.Second)
+					return nil, errStep
+				}
+				if s.ID() == "o" {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return nil, nil
+			})
+			require.ErrorIs(t, err, errStep)
+			require.EqualError(t, err, strings.ReplaceAll(row.want, "boom", errStep.Error()))
+			require.Equal(t, kahn.RunFailed, res.Status)
+		})
+	}
+}
