@@ -1,7 +1,6 @@
 package definition
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -56,11 +55,18 @@ func (c *kindChecker) node(graph string, n *kahn.Node) {
 		}
 		add(field, meant, fmt.Errorf("%w %s%s", kahn.ErrUnknownKind, quote(kind), end))
 	}
+	refused := func(field, kind string, config any) {
+		for _, v := range c.violations(kind, config) {
+			message, in := v.Message, fieldOf(v.Path)
+			if in != "" { // the document may lack the field, so the place of the problem may not name the field
+				message = strings.TrimPrefix(in, ".") + ": " + message
+			}
+			add(field+in, "", fmt.Errorf("config of kind %s: %s", quote(kind), message))
+		}
+	}
 	switch {
 	case performed && n.Sub == nil:
-		for _, v := range c.violations(n.Kind, n.Config) {
-			add("Config"+fieldOf(v.Path), "", errors.New(v.Message))
-		}
+		refused("Config", n.Kind, n.Config)
 	case performed:
 	case n.Kind != "" && !own:
 		unknown("Kind", n.Kind, slices.Sorted(maps.Keys(ownKinds)))
@@ -71,9 +77,7 @@ func (c *kindChecker) node(graph string, n *kahn.Node) {
 	} else if _, performed := c.kinds[by.Kind]; !performed {
 		unknown("CompensateBy.Kind", by.Kind, nil)
 	} else {
-		for _, v := range c.violations(by.Kind, by.Config) {
-			add("CompensateBy.Config"+fieldOf(v.Path), "", errors.New(v.Message))
-		}
+		refused("CompensateBy.Config", by.Kind, by.Config)
 	}
 }
 

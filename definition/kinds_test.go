@@ -25,6 +25,9 @@ type keys string
 
 func (k keys) Check(value any) (found []kahn.Violation) {
 	config := value.(map[string]any)
+	if _, has := config["must"]; !has && k == "must" {
+		return []kahn.Violation{{Path: "/must", Message: "the field is missing"}}
+	}
 	if len(config) == 0 {
 		return []kahn.Violation{{Message: "it is empty"}}
 	}
@@ -61,14 +64,14 @@ func TestLoadKnowsKinds(t *testing.T) {
 	require.EqualError(t, err, `definition: 10 problems
 	line 1, column 1: $: the schema of kind "bad": no schema
 	line 2, column 23: $.nodes[0].kind: node "a": unknown kind "exce"; did you mean "exec"?
-	line 3, column 49: $.nodes[1].config.url: node "b": not for this kind
-	line 4, column 57: $.nodes[2].config.args[1][0]: node "c": not for this kind
-	line 4, column 71: $.nodes[2].config["a/b"]: node "c": not for this kind
+	line 3, column 49: $.nodes[1].config.url: node "b": config of kind "exec": url: not for this kind
+	line 4, column 57: $.nodes[2].config.args[1][0]: node "c": config of kind "http": args[1][0]: not for this kind
+	line 4, column 71: $.nodes[2].config["a/b"]: node "c": config of kind "http": a/b: not for this kind
 	line 4, column 84: $.nodes[2].after: node "c": cycle: "c" -> "c"
 	line 6, column 10: $.nodes[4]: node "e": unknown kind "": the node has a step to perform; there are any, bad, exec, http
 	line 8, column 55: $.nodes[6].graph.nodes[0].kind: node "g/h": unknown kind "gaet"; did you mean "gate"?
 	line 8, column 113: $.nodes[6].graph.nodes[2].kind: node "g/j": unknown kind "x"; there are any, bad, exec, http
-	line 8, column 126: $.nodes[6].graph.nodes[3]: node "g/k": it is empty`)
+	line 8, column 126: $.nodes[6].graph.nodes[3]: node "g/k": config of kind "exec": it is empty`)
 	require.ErrorIs(t, err, kahn.ErrUnknownKind)
 	var all *definition.Error
 	require.ErrorAs(t, err, &all)
@@ -85,10 +88,17 @@ func TestLoadKnowsKinds(t *testing.T) {
 ]}`))
 	require.EqualError(t, err, `definition: 5 problems
 	line 2, column 53: $.nodes[0].compensate.kind: node "a": unknown kind "exce"; did you mean "exec"?
-	line 3, column 79: $.nodes[1].compensate.config.url: node "b": not for this kind
-	line 4, column 44: $.nodes[2].compensate: node "c": it is empty
+	line 3, column 79: $.nodes[1].compensate.config.url: node "b": config of kind "exec": url: not for this kind
+	line 4, column 44: $.nodes[2].compensate: node "c": config of kind "http": it is empty
 	line 5, column 53: $.nodes[3].compensate.kind: node "d": unknown kind "gate"; there are any, bad, exec, http
 	line 7, column 141: $.nodes[5].graph.nodes[0].compensate.kind: node "f/g": unknown kind "htpp"; did you mean "http"?`)
+
+	// A missing field has no place of its own, so its problem has the place of the config, or of the node, and names the field.
+	loader.Kinds["llm"] = definition.Kind{Config: "must"}
+	_, err = loader.Load([]byte(`{"version": 1, "nodes": [{"id": "a", "kind": "llm", "config": {"x": 1}}, {"id": "b", "kind": "llm"}]}`))
+	require.EqualError(t, err, `definition: 2 problems
+	line 1, column 63: $.nodes[0].config: node "a": config of kind "llm": must: the field is missing
+	line 1, column 81: $.nodes[1]: node "b": config of kind "llm": must: the field is missing`)
 
 	loader.Kinds = nil
 	_, err = loader.Load([]byte(`{"version": 1, "nodes": [{"id": "a", "kind": "exce"}]}`))

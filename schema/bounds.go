@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
 
 	"github.com/seed-c794f7ef/kahn"
 )
@@ -191,8 +192,9 @@ func present(list []*jsonschema.Schema) []*jsonschema.Schema {
 }
 
 // The function `flatten` turns the leaves of a tree of errors into violations. It sorts the violations by path, since the validator finds the errors
-// in the order of a map iteration.
-func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
+// in the order of a map iteration. If j is not nil, a violation about an unknown field also says which fields there are.
+func flatten(root *jsonschema.ValidationError, j *judge) (list []kahn.Violation) {
+	unknown := map[string]string{} // by the path of an unknown field: the location in the schema
 	stack := []*jsonschema.ValidationError{root}
 	for len(stack) > 0 && len(list) < maxLeaves {
 		e := stack[len(stack)-1]
@@ -201,7 +203,13 @@ func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
 		case together:
 			list = append(list, kahn.Violation{Path: pointer(e.InstanceLocation), Message: shorten(w.String())})
 		case len(e.Causes) == 0 || isWhole(e.ErrorKind):
-			list = append(list, violations(e)...)
+			found := violations(e)
+			list = append(list, found...)
+			if _, extra := e.ErrorKind.(*kind.AdditionalProperties); extra && j != nil {
+				for _, v := range found {
+					unknown[v.Path] = max(unknown[v.Path], e.SchemaURL)
+				}
+			}
 		default:
 			stack = append(stack, e.Causes...)
 		}
@@ -213,10 +221,19 @@ func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
 	if more := len(list) - maxViolations; more > 0 {
 		list = append(list[:maxViolations], kahn.Violation{Message: fmt.Sprintf("and %d more", more)})
 	}
+	for i, v := range list {
+		if v.Message == noField && unknown[v.Path] != "" {
+			name := pointerUnescape.Replace(v.Path[strings.LastIndexByte(v.Path, '/')+1:])
+			list[i].Message = shorten(noField + instead(name, j.fields(unknown[v.Path])))
+		}
+	}
 	return list
 }
 
-var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
+var (
+	pointerEscape   = strings.NewReplacer("~", "~0", "/", "~1")
+	pointerUnescape = strings.NewReplacer("~1", "/", "~0", "~")
+)
 
 // The function `pointer` returns a path as a JSON pointer.
 func pointer(path []string) string {

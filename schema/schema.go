@@ -26,6 +26,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -144,13 +146,14 @@ const location = "contract:///schema.json"
 
 // The type `judge` is a compiled schema that counts its applications. Only one goroutine at a time may use it.
 type judge struct {
-	schema *jsonschema.Schema
-	spent  int
+	compiler *jsonschema.Compiler
+	schema   *jsonschema.Schema
+	spent    int
 }
 
 func compile(doc any) (*judge, error) {
-	j := &judge{}
 	c := jsonschema.NewCompiler()
+	j := &judge{compiler: c}
 	c.UseLoader(nothing{})
 	c.UseRegexpEngine(pattern)
 	c.RegisterVocabulary(&jsonschema.Vocabulary{
@@ -181,7 +184,7 @@ func explain(err error) error {
 	if errors.As(err, &invalid) {
 		var found *jsonschema.ValidationError
 		if errors.As(invalid.Err, &found) {
-			return &Error{Violations: flatten(found)}
+			return &Error{Violations: flatten(found, nil)}
 		}
 	}
 	return &Error{Violations: []kahn.Violation{{Message: strings.ReplaceAll(err.Error(), location, "")}}}
@@ -216,6 +219,15 @@ func (j *judge) check(v any) (err error) {
 	return j.schema.Validate(v)
 }
 
+// The method `fields` returns the names of the fields that a part of the schema lists, sorted. The part is at the given location.
+func (j *judge) fields(location string) []string {
+	s, err := j.compiler.Compile(location) // compiled already: the compiler looks it up
+	if err != nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(s.Properties))
+}
+
 // contract implements kahn.Contract.
 type contract struct{ pool sync.Pool }
 
@@ -238,14 +250,14 @@ func (c *contract) Check(value any) []kahn.Violation {
 		return []kahn.Violation{bad}
 	}
 	j := c.pool.Get().(*judge)
+	defer c.pool.Put(j)
 	err = j.check(v)
-	c.pool.Put(j)
 	var found *jsonschema.ValidationError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &found):
-		return flatten(found)
+		return flatten(found, j)
 	}
 	return []kahn.Violation{{Message: err.Error()}}
 }

@@ -33,7 +33,7 @@ func violations(e *jsonschema.ValidationError) (list []kahn.Violation) {
 	case *kind.Required:
 		return members(k.Missing, "the field is missing")
 	case *kind.AdditionalProperties:
-		return members(k.Properties, "there is no field of this name")
+		return members(k.Properties, noField)
 	case *kind.Dependency:
 		return members(k.Missing, fmt.Sprintf("the field is missing: %q needs it", k.Prop))
 	case *kind.DependentRequired:
@@ -46,6 +46,23 @@ func violations(e *jsonschema.ValidationError) (list []kahn.Violation) {
 		return members([]string{k.Property}, shorten("this is not a name for a field here"+reason))
 	}
 	return []kahn.Violation{{Path: pointer(e.InstanceLocation), Message: shorten(message(e.ErrorKind))}}
+}
+
+// noField is the message about an unknown field.
+const noField = "there is no field of this name"
+
+// The function `instead` returns the end of a message about an unknown field: the name that the author probably meant, or the names of all fields.
+func instead(name string, fields []string) string {
+	if meant, ok := nearest.Name(name, fields); ok {
+		return fmt.Sprintf("; did you mean %q?", meant)
+	}
+	if len(fields) == 0 {
+		return ""
+	}
+	for i, field := range fields {
+		fields[i] = strconv.Quote(field)
+	}
+	return "; there are " + strings.Join(fields, ", ")
 }
 
 // The function `message` describes what is wrong with a value.
