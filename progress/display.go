@@ -140,7 +140,7 @@ func (d *display) lookInside(e event.Event) {
 		return
 	}
 	if in, err := r.Inside(at); err == nil {
-		d.locked(func() { s.measure(e, len(in.Nodes)) })
+		d.locked(func() { s.measure(e, in) })
 	}
 }
 

@@ -125,6 +125,9 @@ func (s *state) unmeasured(e event.Event) string {
 	if s.outermost(e) {
 		return ""
 	}
+	if _, is := nodeStatus[e.Type]; is {
+		s.around(e) // may put the composite back
+	}
 	at, iteration, _ := s.compositeAround(e)
 	if c := s.live[at]; c == nil || c.inside != nil && c.inside.iteration == iteration {
 		return ""
@@ -132,11 +135,17 @@ func (s *state) unmeasured(e event.Event) string {
 	return at
 }
 
-// The method `measure` finds the composite directly around the node of an event, and sets the number of nodes inside this composite.
-func (s *state) measure(e event.Event, total int) {
+// The method `measure` finds the composite directly around the node of an event, and sets the number of nodes inside this composite. If the composite
+// had ended when the display read the run's past, earlier events inside it are missing: measure then also counts the nodes that have ended.
+func (s *state) measure(e event.Event, in kahn.Inside) {
 	at, iteration, item := s.compositeAround(e)
-	if c := s.live[at]; c != nil {
-		s.insideOf(c, iteration, item).total = total
+	c := s.live[at]
+	if c == nil {
+		return
+	}
+	x := s.insideOf(c, iteration, item)
+	if x.total = len(in.Nodes); c.back && in.Iteration == iteration {
+		x.inherit(in.Nodes)
 	}
 }
 
@@ -150,13 +159,18 @@ func (s *state) inheritInside(of composite) {
 	items := strings.HasPrefix(of.Nodes[0].ID, id+"[")
 	x := s.insideOf(c, of.Iteration, items)
 	x.total = len(of.Nodes)
-	for _, n := range of.Nodes {
+	x.inherit(of.Nodes)
+}
+
+// The method `inherit` counts the nodes that have ended. Later events may repeat their ends.
+func (in *inside) inherit(nodes []kahn.NodeResult) {
+	for _, n := range nodes {
 		if n.Status.Terminal() {
-			if x.before == nil {
-				x.before = map[string]kahn.Status{}
+			if in.before == nil {
+				in.before = map[string]kahn.Status{}
 			}
-			x.before[n.ID] = n.Status
-			x.add(n.Status, 1)
+			in.before[n.ID] = n.Status
+			in.add(n.Status, 1)
 		}
 	}
 }

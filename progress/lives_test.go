@@ -151,6 +151,57 @@ func TestDisplayBeginsLater(t *testing.T) {
 	}
 }
 
+// A display joins a run that waits, and then gets events from before. Whatever the first of these events is, the line about a map that has ended never
+// says that only some of its items have.
+func TestDisplayIsBehind(t *testing.T) {
+	t.Parallel()
+	kahntest.InFakeTime(t, func(t *testing.T) {
+		inner := new(kahn.Graph).Add(kahn.Node{ID: "draft"}, kahn.Node{ID: "polish", After: []string{"draft"}})
+		for name, m := range map[string]kahn.Node{
+			"graphs": {ID: "m", Map: &kahn.Map{Over: "list", Limit: 2}, Params: numbers(5), Sub: inner},
+			"steps":  {ID: "m", Map: &kahn.Map{Over: "list", Limit: 2}, Params: numbers(5)},
+		} {
+			var rec kahntest.Recorder
+			g := new(kahn.Graph).Add(kahn.Node{ID: "list"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"m"}})
+			m.After = []string{"list"}
+			g.Add(m)
+			var runner kahn.Runner
+			run, err := runner.Start(t.Context(), g, func(context.Context, *kahn.Step) (any, error) { return nil, nil }, kahn.OnEvent(rec.Add))
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			counted := 0
+			for i := range rec.Events() {
+				var log bytes.Buffer
+				p := New(&log, Plain)
+				p.Follow(run)
+				for _, e := range rec.Events()[i:] {
+					p.Event(e)
+				}
+				if err := p.Close(); err != nil {
+					t.Error(err)
+				}
+				_, line, _ := strings.Cut(log.String(), " m: completed in 0.000s")
+				line, _, _ = strings.Cut(line, "\n")
+				if line != "" && line != ", 5/5 items" {
+					t.Errorf("%s, from %v on: %q", name, rec.Events()[i], line)
+				} else if line != "" {
+					counted++
+				}
+			}
+			if counted < 10 {
+				t.Errorf("%s: %d lines say how many items have ended", name, counted)
+			}
+			run.Leave()
+			res, _ := run.Wait()
+			if err := kahntest.CheckEvents(g, res, rec.Events()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
 // In a run that continues, items are not counted as nodes, even if only the events since the continuation are known.
 func TestItemsOfALaterLifeByEventsAlone(t *testing.T) {
 	var s state

@@ -59,6 +59,7 @@ type live struct {
 	signal  bool          // whether the suspended node itself waits for a signal; false for a composite, which waits for nodes inside
 	output  *tail         // the output of the latest attempt; nil if there is no output
 	inside  *inside       // the counts of a composite; nil if no node inside has begun
+	back    bool          // whether the method `around` has put the composite back
 	element *list.Element // the node's element in state.running or state.waiting, or nil
 }
 
@@ -241,7 +242,9 @@ func (s *state) around(e event.Event) *live {
 			return n
 		}
 		if _, ended := s.before[at]; ended {
-			return s.become(at, kahn.Running, 1, e.Time, true)
+			n := s.become(at, kahn.Running, 1, e.Time, true)
+			n.back = true
+			return n
 		}
 	}
 	return nil
