@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/event"
@@ -174,7 +175,13 @@ func (r Retry) validate() (field string, err error) {
 	}
 	for i, k := range r.RetryOn {
 		if k >= causeCount || !retryable.Has(k) {
-			return fmt.Sprintf("RetryOn[%d]", i), fmt.Errorf("%w: retry: RetryOn lists %q, which is never retried", ErrBadValue, k)
+			var choices []string
+			for k := range causeCount {
+				if retryable.Has(k) {
+					choices = append(choices, k.String())
+				}
+			}
+			return fmt.Sprintf("RetryOn[%d]", i), fmt.Errorf("%w: retry: RetryOn lists %q, which is never retried (choose from %s)", ErrBadValue, k, strings.Join(choices, ", "))
 		}
 	}
 	return "", nil

@@ -388,7 +388,8 @@ func duration[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{}, at)
 }
 
-// The function `delay` returns a field for a duration. A negative duration means no delay, and so does "none", which is read as minus one nanosecond.
+// The function `delay` returns a field for a duration of at least 0, or "none", which is read as minus one nanosecond. In Go every negative duration
+// means no delay, so Encode writes "none" for it.
 func delay[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{none: true, negative: true}, at)
 }
@@ -398,7 +399,7 @@ func bound[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{none: true}, at)
 }
 
-// The type `times` says what a field accepts in addition to durations of at least 0: the word "none", and negative durations.
+// The type `times` says what a field accepts in addition to durations of at least 0: the word "none" and, only in Go, negative durations.
 type times struct{ none, negative bool }
 
 const (
@@ -427,7 +428,9 @@ func timeField[T any](key string, takes times, at func(*T) *time.Duration) field
 			switch {
 			case err != nil:
 				d.add(v.At, ErrValue, `expected a duration such as "30s" or "1h15m", got %s`, quote(v.Text))
-			case strings.HasPrefix(v.Text, "-") && !takes.negative:
+			case strings.HasPrefix(v.Text, "-") && takes.none:
+				d.add(v.At, ErrValue, `%s must not be negative; "none" turns it off`, key)
+			case strings.HasPrefix(v.Text, "-"):
 				d.add(v.At, ErrValue, "%s must not be negative", key)
 			default:
 				*at(to) = t
@@ -435,7 +438,10 @@ func timeField[T any](key string, takes times, at func(*T) *time.Duration) field
 		},
 		show: func(e *encoder, from *T) (Value, bool) {
 			t := *at(from)
-			if t < 0 && !takes.negative && (!takes.none || t != noDelay) {
+			if t < 0 && takes.negative {
+				t = noDelay
+			}
+			if t < 0 && (!takes.none || t != noDelay) {
 				e.add(Position{}, ErrValue, "%v: must not be negative", t)
 			}
 			return Value{Type: Text, Text: durationText(t)}, t != 0
@@ -474,7 +480,7 @@ type parsed[E any] interface {
 func enum[T any, E textual, P parsed[E]](key string, at func(*T) *E) field[T] {
 	return field[T]{
 		name: key,
-		read: func(d *decoder, v *Value, to *T) { readEnum[E, P](d, v, at(to)) },
+		read: func(d *decoder, v *Value, to *T) { readEnum[E, P](d, v, at(to), nil) },
 		show: func(e *encoder, from *T) (Value, bool) {
 			var zero E
 			x := *at(from)
@@ -489,7 +495,7 @@ func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T
 	return field[T]{
 		name: key,
 		read: func(d *decoder, v *Value, to *T) {
-			readEnums[E, P](d, v, keepEmpty, at(to), func(*Value) []E { return nil })
+			readEnums[E, P](d, v, keepEmpty, at(to), nil, func(*Value) []E { return nil })
 		},
 		show: func(e *encoder, from *T) (Value, bool) {
 			v := Value{Type: List}
@@ -507,7 +513,7 @@ func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T
 
 // readEnums reads a list of names. It calls the function `alias` for each item. If `alias` returns values, readEnums adds these values instead of
 // the item, unless the list already contains them.
-func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to *[]E, alias func(item *Value) []E) {
+func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to *[]E, choices []string, alias func(item *Value) []E) {
 	list := []E{}
 	d.list(v, func(item *Value) {
 		if meant := alias(item); meant != nil {
@@ -519,7 +525,7 @@ func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to 
 			return
 		}
 		var x E
-		readEnum[E, P](d, item, &x)
+		readEnum[E, P](d, item, &x, choices)
 		list = append(list, x)
 	})
 	if len(list) == 0 && !keepEmpty {
@@ -540,10 +546,10 @@ var causeAliases = map[string]struct{ retry, edge []kahn.CauseKind }{
 
 // The function `causes` returns a field for a list of causes. An item is the name of a cause, or an alias: the name of a cause in another engine. The
 // function `meaning` returns the causes that an alias stands for, and nil for any other text.
-func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn.CauseKind, at func(*T) *[]kahn.CauseKind) field[T] {
+func causes[T any](key string, keepEmpty bool, choices []string, meaning func(alias string) []kahn.CauseKind, at func(*T) *[]kahn.CauseKind) field[T] {
 	f := enums(key, keepEmpty, at)
 	f.read = func(d *decoder, v *Value, to *T) {
-		readEnums(d, v, keepEmpty, at(to), func(item *Value) (meant []kahn.CauseKind) {
+		readEnums(d, v, keepEmpty, at(to), choices, func(item *Value) (meant []kahn.CauseKind) {
 			if item.Type == Text {
 				meant = meaning(item.Text)
 			}
@@ -555,6 +561,9 @@ func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn
 	}
 	return f
 }
+
+// retryCauses are the causes that a retry policy may list.
+var retryCauses = []string{"step_error", "timeout", "rate_limit", "contract_violated_output", "panic"}
 
 func causesOfRetry(alias string) []kahn.CauseKind { return causeAliases[alias].retry }
 func causesOfEdge(alias string) []kahn.CauseKind  { return causeAliases[alias].edge }
@@ -573,8 +582,8 @@ func (d *decoder) alias(v *Value, meant []kahn.CauseKind) {
 	d.aliases = append(d.aliases, p)
 }
 
-// readEnum accepts only the spelling that showEnum writes.
-func readEnum[E textual, P parsed[E]](d *decoder, v *Value, to *E) {
+// readEnum accepts only the spelling that showEnum writes. The error for another text lists the choices; nil means all values of the enum.
+func readEnum[E textual, P parsed[E]](d *decoder, v *Value, to *E, choices []string) {
 	if !d.expect(v, Text) {
 		return
 	}
@@ -587,9 +596,11 @@ func readEnum[E textual, P parsed[E]](d *decoder, v *Value, to *E) {
 		}
 	}
 	if p := d.add(v.At, ErrValue, "%s is none of ", quote(v.Text)); p != nil {
-		names := spellings[E]()
-		p.Message += strings.Join(names, ", ")
-		p.suggest(meantValue(v.Text, names))
+		if choices == nil {
+			choices = spellings[E]()
+		}
+		p.Message += strings.Join(choices, ", ")
+		p.suggest(meantValue(v.Text, choices))
 		p.Err = err
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -195,14 +197,16 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// Encode and Decode keep every retry policy; a delay of "none" is minus one nanosecond.
+// Encode and Decode keep every retry policy; a delay of "none" is minus one nanosecond. Encode writes every negative delay as "none".
 func TestDelays(t *testing.T) {
-	g := decode(t, `{"version": 1, "nodes": [{"id": "a", "retry": {"initial_delay": "none", "max_delay": "-1s", "retry_on": []}}]}`)
+	g := decode(t, `{"version": 1, "nodes": [{"id": "a", "retry": {"initial_delay": "none", "max_delay": "none", "retry_on": []}}]}`)
 	r := g.Nodes()[0].Retry
 	require.Less(t, r.InitialDelay, kahn.Retry{}.InitialDelay)
 	require.Less(t, r.MaxDelay, kahn.Retry{}.MaxDelay)
 	require.NotNil(t, r.RetryOn)
-	require.Contains(t, encode(t, g), `"retry": {"initial_delay": "none", "max_delay": "-1s", "retry_on": []}`)
+	require.Contains(t, encode(t, g), `"retry": {"initial_delay": "none", "max_delay": "none", "retry_on": []}`)
+	negative := new(kahn.Graph).Add(kahn.Node{ID: "a", Retry: kahn.Retry{InitialDelay: -time.Second}})
+	require.Contains(t, encode(t, negative), `"retry": {"initial_delay": "none"}`)
 }
 
 func TestRead(t *testing.T) {
@@ -273,5 +277,29 @@ func TestAliasesOfCauses(t *testing.T) {
 	require.Empty(t, doc.Aliases)
 
 	_, err = definition.Decode([]byte(`{"version": 1, "nodes": [{"id": "a", "retry": {"retry_on": ["contract_violated", "tmeout"]}}]}`), definition.Limits{})
-	require.ErrorContains(t, err, `$.nodes[0].retry.retry_on[1]: node "a": "tmeout" is none of`)
+	require.ErrorContains(t, err, `$.nodes[0].retry.retry_on[1]: node "a": "tmeout" is none of step_error, timeout, rate_limit, contract_violated_output, panic; did you mean "timeout"?`)
+}
+
+// The message for a cause that is not retried lists exactly the causes that a retry policy may have.
+func TestRetryCauses(t *testing.T) {
+	_, err := definition.Decode([]byte(`{"version": 1, "nodes": [{"id": "a", "retry": {"retry_on": ["x"]}}]}`), definition.Limits{})
+	_, list, _ := strings.Cut(err.Error(), `"x" is none of `)
+	choices := strings.Split(list, ", ")
+	for k := kahn.CauseNone + 1; k.String() != ""; k++ {
+		if _, err := k.MarshalText(); err != nil {
+			break
+		}
+		g := new(kahn.Graph).Add(kahn.Node{ID: "a", Retry: kahn.Retry{MaxAttempts: 2, RetryOn: []kahn.CauseKind{k}}})
+		_, err := g.Compile()
+		require.Equal(t, slices.Contains(choices, k.String()), err == nil, "%v", k)
+		if err != nil {
+			require.ErrorContains(t, err, "is never retried (choose from ")
+		}
+	}
+}
+
+func TestFallbackIsAFunction(t *testing.T) {
+	_, err := definition.Decode([]byte(`{"version": 1, "nodes": [{"id": "a", "fallback": "b"}]}`), definition.Limits{})
+	require.ErrorContains(t, err, `unknown field "fallback"; did you mean "after"?`)
+	require.ErrorContains(t, err, `a fallback is a Go function; an edge in the after of the node that handles the failure has the outcome "failure"`)
 }

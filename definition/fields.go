@@ -186,14 +186,14 @@ func init() {
 		factor("multiplier", func(r *kahn.Retry) *float64 { return &r.Multiplier }),
 		delay("max_delay", func(r *kahn.Retry) *time.Duration { return &r.MaxDelay }),
 		enum("jitter", func(r *kahn.Retry) *kahn.Jitter { return &r.Jitter }),
-		causes("retry_on", true, causesOfRetry, func(r *kahn.Retry) *[]kahn.CauseKind { return &r.RetryOn }),
+		causes("retry_on", true, retryCauses, causesOfRetry, func(r *kahn.Retry) *[]kahn.CauseKind { return &r.RetryOn }),
 		duration("max_retry_after", func(r *kahn.Retry) *time.Duration { return &r.MaxRetryAfter }),
 	}}
 	edgeRecord = record[kahn.Edge]{required: []string{"from", "to"}, fields: []field[kahn.Edge]{
 		endpoint("from", func(e *kahn.Edge) *string { return &e.From }),
 		endpoint("to", func(e *kahn.Edge) *string { return &e.To }),
 		enum("outcome", func(e *kahn.Edge) *kahn.On { return &e.On }),
-		causes("causes", false, causesOfEdge, func(e *kahn.Edge) *[]kahn.CauseKind { return &e.Causes }),
+		causes("causes", false, nil, causesOfEdge, func(e *kahn.Edge) *[]kahn.CauseKind { return &e.Causes }),
 		name("label", func(e *kahn.Edge) *string { return &e.Label }),
 		name("key", func(e *kahn.Edge) *string { return &e.Key }),
 		name("param", func(e *kahn.Edge) *string { return &e.Param }),

@@ -76,6 +76,8 @@ func TestProblems(t *testing.T) {
 		"duration as a number":     {node(`"timeout": 30`), definition.ErrType, "$.nodes[0].timeout", 2, 12},
 		"duration without a unit":  {node(`"timeout": "30"`), definition.ErrValue, "$.nodes[0].timeout", 2, 12},
 		"negative duration":        {node(`"timeout": "-1s"`), definition.ErrValue, "$.nodes[0].timeout", 2, 12},
+		"negative first delay":     {node(`"retry": {"initial_delay": "-10s"}`), definition.ErrValue, "$.nodes[0].retry.initial_delay", 2, 28},
+		"negative greatest delay":  {node(`"retry": {"max_delay": "-1ns"}`), definition.ErrValue, "$.nodes[0].retry.max_delay", 2, 24},
 		"no overall timeout":       {node(`"overall_timeout": "none"`), definition.ErrValue, "$.nodes[0].overall_timeout", 2, 20},
 		"enum in another case":     {node(`"join": "All_Done"`), definition.ErrValue, "$.nodes[0].join", 2, 9},
 		"enum that is empty":       {node(`"join": ""`), definition.ErrValue, "$.nodes[0].join", 2, 9},

@@ -53,7 +53,7 @@ var words = map[string]word{
 	"itemspath": {"over", ""}, "maxconcurrency": {"limit groups", ""}, "maxparallel": {"limit groups", ""}, "parallelism": {"limit groups", ""},
 	"maxiterations": {"max_iterations", ""}, "times": {"max_iterations", ""}, "pool": {"groups", ""}, "semaphore": {"groups", ""}, "mutex": {"key", ""},
 	"concurrency": {"limit key groups", ""}, "concurrencygroup": {"key", ""}, "priorityweight": {"priority", ""}, "weight": {"priority estimate", ""},
-	"handlesfailure": {"handling", asHandling}, "onfailure": {"after", asCatch}, "onerror": {"after", asCatch}, "catch": {"after", asCatch}, "onexit": {"cleanup", ""}, "finally": {"cleanup", ""},
+	"handlesfailure": {"handling", asHandling}, "onfailure": {"after", asCatch}, "onerror": {"after", asCatch}, "catch": {"after", asCatch}, "fallback": {"after", "a fallback is a Go function; " + asCatch}, "onexit": {"cleanup", ""}, "finally": {"cleanup", ""},
 	"allowfailure": {"continue_on_fail", ""}, "continueonerror": {"continue_on_fail", ""}, "ignoreerrors": {"continue_on_fail", ""},
 	"skip": {"disabled", ""}, "enabled": {"disabled", "it is the opposite"}, "cache": {"memo", ""}, "wait": {"gate", ""}, "approval": {"gate", ""},
 	"sub": {"graph", ""}, "subgraph": {"graph", ""}, "subworkflow": {"graph", ""}, "template": {"graph", ""}, "dag": {"graph nodes", ""},

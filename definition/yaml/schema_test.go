@@ -130,6 +130,7 @@ func TestSchemaRefusesWhatTheDecoderRefuses(t *testing.T) {
 		"duration as a number":    `{"version": 1, "nodes": [{"id": "a", "timeout": 30}]}`,
 		"duration without a unit": `{"version": 1, "nodes": [{"id": "a", "timeout": "30"}]}`,
 		"negative duration":       `{"version": 1, "nodes": [{"id": "a", "timeout": "-1s"}]}`,
+		"negative delay":          `{"version": 1, "nodes": [{"id": "a", "retry": {"initial_delay": "-1s"}}]}`,
 		"no duration":             `{"version": 1, "nodes": [{"id": "a", "overall_timeout": "none"}]}`,
 		"unknown join":            `{"version": 1, "nodes": [{"id": "a", "join": "at_least(x)"}]}`,
 		"empty join":              `{"version": 1, "nodes": [{"id": "a", "join": ""}]}`,
@@ -160,7 +161,7 @@ func FuzzSchema(f *testing.F) {
 	require.NoError(f, err)
 	f.Add(text)
 	for _, field := range []string{
-		`"timeout": "1h2m.5s"`, `"timeout": "+1µs"`, `"retry": {"initial_delay": "-0.5ms", "max_delay": "none"}`, `"join": "at_least(12)"`,
+		`"timeout": "1h2m.5s"`, `"timeout": "+1µs"`, `"retry": {"initial_delay": "+0.5ms", "max_delay": "none"}`, `"join": "at_least(12)"`,
 		`"branches": {"a": ["n", {"to": "n"}], "b": "n"}, "next": ["n", {"to": "n", "outcome": "always"}], "needs": {"from": "n"}`,
 	} {
 		f.Add([]byte(`{"version": 1, "nodes": [{"id": "n", ` + field + `}]}`))
