@@ -187,6 +187,8 @@ func Handler(o Options) http.Handler {
 		h.defect = "Options.MaxStreams is negative"
 	case o.Reauthorize < 0:
 		h.defect = "Options.Reauthorize is negative"
+	case 0 < o.Reauthorize && o.Reauthorize < time.Millisecond:
+		h.defect = fmt.Sprintf("Options.Reauthorize %v: is its unit missing?", o.Reauthorize)
 	}
 	for i, name := range o.Hosts {
 		if hostname(name) == "" || strings.ContainsAny(name, "/@?# ") {

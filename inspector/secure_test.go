@@ -350,7 +350,7 @@ func TestMisconfigured(t *testing.T) {
 		"Options.Token has fewer than 16 bytes":                             {Runner: &kahn.Runner{}, Token: "short"},
 		"Options.Token and Options.Authorize are both set":                  free(Options{Runner: &kahn.Runner{}, Token: testToken}),
 		"Options.Workflows[0].Plan is nil":                                  {Runner: &kahn.Runner{}, Workflows: []Workflow{{}}},
-		"Options.Runner and Options.Store are both nil":                     {}, "Options.MaxStreams is negative": {Runner: &kahn.Runner{}, MaxStreams: -1}, "Options.Reauthorize is negative": {Runner: &kahn.Runner{}, Reauthorize: -1},
+		"Options.Runner and Options.Store are both nil":                     {}, "Options.MaxStreams is negative": {Runner: &kahn.Runner{}, MaxStreams: -1}, "Options.Reauthorize 15ns: is its unit missing?": {Runner: &kahn.Runner{}, Reauthorize: 15}, "Options.Reauthorize is negative": {Runner: &kahn.Runner{}, Reauthorize: -1},
 	} {
 		w := httptest.NewRecorder()
 		Handler(o).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))

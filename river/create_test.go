@@ -166,9 +166,16 @@ func TestRegister(t *testing.T) {
 		"For":          {Store: x.store, Retention: []riverkahn.Retention{{}}},
 		"Statuses":     {Store: x.store, Retention: []riverkahn.Retention{{For: 1, Statuses: []kahn.RunStatus{kahn.RunRunning}}}},
 		"RecoverEvery": {Store: x.store, RecoverEvery: -1},
+		"RecoverEvery 5ns or PruneEvery 0s: is its unit missing?":  {Store: x.store, RecoverEvery: 5},
+		"RecoverEvery 0s or PruneEvery 60ns: is its unit missing?": {Store: x.store, PruneEvery: 60},
 	} {
-		require.ErrorIs(t, p.Register(x.config()), machine.ErrBadValue, name)
+		err := p.Register(x.config())
+		require.ErrorIs(t, err, machine.ErrBadValue, name)
+		if strings.HasSuffix(name, "?") {
+			require.ErrorContains(t, err, name)
+		}
 	}
+	require.ErrorContains(t, (&riverkahn.Server{Store: x.store, Step: echo, Kinds: map[string]int{"k": 1}, RecoverEvery: 5}).Register(x.config()), "RecoverEvery 5ns: is its unit missing?")
 	p := &riverkahn.Performer{Store: x.store, Workflows: []riverkahn.Workflow{{Graph: ring, Step: echo}}}
 	require.ErrorIs(t, p.Register(x.config()), kahn.ErrCycle)
 	p.Workflows[0].Graph = order()

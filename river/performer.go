@@ -74,6 +74,9 @@ const (
 // upkeep is the configuration of the queue of the jobs that recover and remove runs.
 var upkeep = river.QueueConfig{MaxWorkers: 2}
 
+// The function `unitless` reports whether a time is so short that the author probably forgot the unit, as in 30 for 30*time.Second.
+func unitless(d time.Duration) bool { return 0 < d && d < time.Millisecond }
+
 // Register adds workers, queues and periodic jobs to the configuration of a client of River. If FetchCooldown is 0, Register sets it to 1 ms. If
 // FetchPollInterval is 0, Register sets it to 250 ms. If FetchPollInterval is then shorter than FetchCooldown, Register sets it to FetchCooldown.
 // Register also sets SkipUnknownJobCheck. An error matches [machine.ErrBadValue], or comes from [kahn.Graph.Compile].
@@ -85,6 +88,8 @@ func (p *Performer) Register(config *river.Config) error {
 		return fmt.Errorf("%w: riverkahn: the Store of the Performer is nil", machine.ErrBadValue)
 	case p.RecoverEvery < 0 || p.PruneEvery < 0:
 		return fmt.Errorf("%w: riverkahn: RecoverEvery %v or PruneEvery %v is negative", machine.ErrBadValue, p.RecoverEvery, p.PruneEvery)
+	case unitless(p.RecoverEvery) || unitless(p.PruneEvery):
+		return fmt.Errorf("%w: riverkahn: RecoverEvery %v or PruneEvery %v: is its unit missing?", machine.ErrBadValue, p.RecoverEvery, p.PruneEvery)
 	case p.byQueue != nil:
 		return fmt.Errorf("%w: riverkahn: the Performer is registered already", machine.ErrBadValue)
 	}

@@ -65,6 +65,9 @@ func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
 	if r.LostAfter < 0 || r.Priority < 0 || r.Priority > maxPriority {
 		return nil, kahn.Permanent(fmt.Errorf("%w: riverkahn.Remote: LostAfter %v is negative, or Priority %d is not between 0 and %d", machine.ErrBadValue, r.LostAfter, r.Priority, maxPriority))
 	}
+	if unitless(r.LostAfter) {
+		return nil, kahn.Permanent(fmt.Errorf("%w: riverkahn.Remote: LostAfter %v: is its unit missing?", machine.ErrBadValue, r.LostAfter))
+	}
 	if s.Kind() == kahn.KindEnd {
 		return nil, kahn.Permanent(errEnd)
 	}

@@ -306,7 +306,7 @@ func TestRemoteAnswersAgain(t *testing.T) {
 // TestRemoteRefused: if a Remote has bad fields, its node fails without a retry.
 func TestRemoteRefused(t *testing.T) {
 	t.Parallel()
-	for name, r := range map[string]riverkahn.Remote{"LostAfter -1ns": {LostAfter: -1}, "Priority 5": {Priority: 5}, "Priority -1": {Priority: -1}} {
+	for name, r := range map[string]riverkahn.Remote{"LostAfter -1ns": {LostAfter: -1}, "LostAfter 30ns: is its unit missing?": {LostAfter: 30}, "Priority 5": {Priority: 5}, "Priority -1": {Priority: -1}} {
 		g := (&kahn.Graph{Name: "odd"}).Add(kahn.Node{ID: "mail", Kind: "mail", Do: r.Step, Retry: kahn.Retry{MaxAttempts: 3}})
 		res, err := kahn.Execute(t.Context(), g, nil)
 		require.ErrorIs(t, err, kahn.ErrBadValue)

@@ -45,6 +45,8 @@ func (s *Server) Register(config *river.Config) error {
 		return fmt.Errorf("%w: riverkahn: a Server needs a Store, a Step and Kinds", machine.ErrBadValue)
 	case s.RecoverEvery < 0:
 		return fmt.Errorf("%w: riverkahn: RecoverEvery %v is negative", machine.ErrBadValue, s.RecoverEvery)
+	case unitless(s.RecoverEvery):
+		return fmt.Errorf("%w: riverkahn: RecoverEvery %v: is its unit missing?", machine.ErrBadValue, s.RecoverEvery)
 	}
 	queue := cmp.Or(s.Queue, defaultQueue)
 	queues := map[string]river.QueueConfig{queue: upkeep}

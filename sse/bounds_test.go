@@ -28,6 +28,14 @@ func TestNegativeNumbers(t *testing.T) {
 		require.Equal(t, http.StatusInternalServerError, got.code, field)
 		require.Contains(t, got.body, field+" is negative")
 	}
+	for field, h := range map[string]*sse.Handler{"Handler.Heartbeat": {Heartbeat: 5}, "Handler.WriteTimeout": {WriteTimeout: 5}, "Handler.Retry": {Retry: 5}} {
+		h.Find = find
+		require.Contains(t, ask(t, h, http.MethodGet, "/").body, field+" 5ns: is its unit missing?")
+	}
+	hasty := sse.Client{URL: "http://memory/", HTTP: &http.Client{Transport: never{t}}, Wait: 5}
+	for _, err := range hasty.Events(context.Background(), 0) {
+		require.ErrorContains(t, err, "Client.Wait 5ns: is its unit missing?")
+	}
 	for field, c := range map[string]sse.Client{
 		"Client.Wait": {Wait: -1}, "Client.Attempts": {Attempts: -1}, "Client.MaxBytes": {MaxBytes: -1},
 	} {

@@ -100,6 +100,7 @@ func TestRegister(t *testing.T) {
 	for _, o := range []Options{{Heartbeat: 30 * time.Second}, {LostAfter: time.Second}, {Heartbeat: time.Minute, LostAfter: time.Minute}} {
 		require.ErrorIs(t, o.Register(env), kahn.ErrBadOption, "each attempt would be lost before its second heartbeat")
 	}
+	require.ErrorContains(t, Options{Heartbeat: 5}.Register(env), "Heartbeat 5ns: is its unit missing?")
 	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	require.NoError(t, Options{Plans: []*kahn.Plan{guarded}, Pure: true, Step: step}.Register(env))
 	for text, needs := range map[string]bool{"a": true, "a a{gate}": false, "a>b a{gate}": true, "a a{off}": false} {

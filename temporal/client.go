@@ -154,6 +154,9 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	if err := check(w.Plan, true); err != nil {
 		return input{}, err
 	}
+	if err := unitless("ExecutionTimeout", w.ExecutionTimeout); err != nil {
+		return input{}, fmt.Errorf("kahn/temporal: %w", err)
+	}
 	opts := append(w.Settings.options(), kahn.Inputs(inputs), kahn.Retain(0), uncalled)
 	if f := w.Fire; f != nil {
 		opts = append(opts, kahn.Fire(f.Trigger, f.Payload), f.Prune)

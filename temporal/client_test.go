@@ -114,6 +114,10 @@ func TestStart(t *testing.T) {
 	bad := w
 	bad.Settings.Limit = -1
 	require.ErrorIs(t, start(s, bad, in), kahn.ErrBadOption)
+	hasty := w
+	hasty.ExecutionTimeout = 60
+	require.ErrorIs(t, start(s, hasty, in), kahn.ErrBadOption)
+	require.ErrorContains(t, start(s, hasty, in), "ExecutionTimeout 60ns: is its unit missing?")
 	asked := 0
 	guarded := plan(t, new(kahn.Graph).Add(kahn.Node{ID: "a", When: func(kahn.View) (bool, error) { asked++; return true, nil }}))
 	require.NoError(t, start(newService(), Workflow{ID: "w", Plan: guarded}, nil))

@@ -2,6 +2,7 @@ package temporal
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -156,6 +157,9 @@ func (o Options) checkKinds() (errs []error) {
 		if k.LostAfter < 0 || k.StartToClose < 0 || k.ScheduleToStart < 0 {
 			errs = append(errs, fmt.Errorf("kahn/temporal: %w: LostAfter, StartToClose and ScheduleToStart of kind %q must not be negative", kahn.ErrBadOption, name))
 		}
+		if err := errors.Join(unitless("StartToClose", k.StartToClose), unitless("ScheduleToStart", k.ScheduleToStart)); err != nil {
+			errs = append(errs, fmt.Errorf("kahn/temporal: kind %q: %w", name, err))
+		}
 		if k.LostAfter > 0 && k.LostAfter <= cmp.Or(o.Heartbeat, defaultHeartbeat) {
 			errs = append(errs, fmt.Errorf("kahn/temporal: %w: LostAfter of kind %q, %v, must be longer than Heartbeat", kahn.ErrBadOption, name, k.LostAfter))
 		}
@@ -164,4 +168,12 @@ func (o Options) checkKinds() (errs []error) {
 		}
 	}
 	return errs
+}
+
+// The function `unitless` returns an error for a time that is so short that the author probably forgot the unit, as in 30 for 30*time.Second.
+func unitless(name string, d time.Duration) error {
+	if 0 < d && d < time.Millisecond {
+		return fmt.Errorf("%w: %s %v: is its unit missing?", kahn.ErrBadOption, name, d)
+	}
+	return nil
 }

@@ -155,7 +155,8 @@ func TestUntaken(t *testing.T) {
 func TestBadKinds(t *testing.T) {
 	t.Parallel()
 	for text, k := range map[string]Kind{
-		"must not be negative": {StartToClose: -1}, "must be longer than Heartbeat": {LostAfter: time.Second},
+		"must not be negative": {StartToClose: -1}, `kind "k": bad option: StartToClose 5ns: is its unit missing?`: {StartToClose: 5}, "ScheduleToStart 5ns: is its unit missing?": {ScheduleToStart: 5},
+		"must be longer than Heartbeat": {LostAfter: time.Second},
 	} {
 		err := Options{Kinds: map[string]Kind{"k": k}}.Register(nil)
 		require.ErrorIs(t, err, kahn.ErrBadOption)

@@ -107,6 +107,9 @@ func (x *interpreter) argsOf(w StepWorkflow) ([]byte, error) {
 	if to := reflect.ValueOf(w.Result); w.Result != nil && (to.Kind() != reflect.Pointer || to.IsNil()) {
 		return nil, fmt.Errorf("%w: Result is a %T, not a pointer to a value", kahn.ErrBadOption, w.Result)
 	}
+	if err := errors.Join(unitless("ExecutionTimeout", w.ExecutionTimeout), unitless("RunTimeout", w.RunTimeout)); err != nil {
+		return nil, err
+	}
 	payloads, err := x.converter().ToPayloads(w.Args...)
 	if err != nil {
 		return nil, fmt.Errorf("the arguments: %w", err)

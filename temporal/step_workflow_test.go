@@ -231,9 +231,10 @@ func TestStepWorkflowMistakes(t *testing.T) {
 	t.Parallel()
 	made := 0
 	for text, f := range map[string]func(*kahn.Step) (StepWorkflow, error){
-		"the workflow has no Type": func(*kahn.Step) (StepWorkflow, error) { return StepWorkflow{}, nil },
-		errStep.Error():            func(*kahn.Step) (StepWorkflow, error) { return StepWorkflow{}, errStep },
-		"not a pointer":            func(*kahn.Step) (StepWorkflow, error) { return StepWorkflow{Type: "ship", Result: 7}, nil },
+		"RunTimeout 5ns: is its unit missing?": func(*kahn.Step) (StepWorkflow, error) { return StepWorkflow{Type: "w", RunTimeout: 5}, nil },
+		"the workflow has no Type":             func(*kahn.Step) (StepWorkflow, error) { return StepWorkflow{}, nil },
+		errStep.Error():                        func(*kahn.Step) (StepWorkflow, error) { return StepWorkflow{}, errStep },
+		"not a pointer":                        func(*kahn.Step) (StepWorkflow, error) { return StepWorkflow{Type: "ship", Result: 7}, nil },
 		"out of range": func(*kahn.Step) (StepWorkflow, error) {
 			var none []int
 			return StepWorkflow{ID: fmt.Sprint(none[1])}, nil

@@ -134,6 +134,9 @@ func (o Options) register(r Registry, stopAfter time.Duration) error {
 	if h.MaxBytes < 0 || h.ContinueAfter < 0 || h.Heartbeat < 0 || h.LostAfter < 0 {
 		return fmt.Errorf("kahn/temporal: %w: MaxBytes, ContinueAfter, Heartbeat and LostAfter must not be negative", kahn.ErrBadOption)
 	}
+	if err := unitless("Heartbeat", h.Heartbeat); err != nil {
+		return fmt.Errorf("kahn/temporal: %w", err)
+	}
 	if h.Heartbeat >= h.LostAfter {
 		return fmt.Errorf("kahn/temporal: %w: a Heartbeat of %v is not less than LostAfter, %v: attempts would count as lost between two heartbeats", kahn.ErrBadOption, h.Heartbeat, h.LostAfter)
 	}

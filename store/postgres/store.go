@@ -107,8 +107,8 @@ type Options struct {
 	// request, creates a run or stops performing a run. The connection must not go through PgBouncer in transaction mode, because LISTEN has no
 	// effect there. If Listen is empty, the store only polls.
 	Listen string
-	// Poll is the interval at which the store asks for requests of other processes. Zero means DefaultPoll, or 10 s if Listen is set. An interval
-	// below 1 ms counts as 1 ms.
+	// Poll is the interval at which the store asks for requests of other processes. Zero means DefaultPoll, or 10 s if Listen is set. Open
+	// refuses an interval below 1 ms.
 	Poll time.Duration
 }
 
@@ -165,6 +165,10 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options, now string) (*Stor
 		return nil, fmt.Errorf("%w: Schema %q is longer than %d bytes, not UTF-8, or contains a NUL byte", machine.ErrBadValue, o.Schema, maxName)
 	case o.Poll < 0:
 		return nil, fmt.Errorf("%w: Poll %v is negative", machine.ErrBadValue, o.Poll)
+	case 0 < o.Poll && o.Poll < time.Millisecond:
+		return nil, fmt.Errorf("%w: Poll %v: is its unit missing?", machine.ErrBadValue, o.Poll)
+	case 0 < o.Timeout && o.Timeout < time.Millisecond:
+		return nil, fmt.Errorf("%w: Timeout %v: is its unit missing?", machine.ErrBadValue, o.Timeout)
 	case o.Timeout < 0:
 		return nil, fmt.Errorf("%w: Timeout %v is negative", machine.ErrBadValue, o.Timeout)
 	}

@@ -96,7 +96,8 @@ func TestOptions(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
 	for name, o := range map[string]postgres.Options{
-		"Timeout -1ns": {Timeout: -1}, "Schema": {Schema: strings.Repeat("x", 64)}, `"a\x00"`: {Schema: "a\x00"},
+		"Timeout -1ns": {Timeout: -1}, "Timeout 5ns: is its unit missing?": {Timeout: 5}, "Poll 5ns: is its unit missing?": {Poll: 5},
+		"Schema": {Schema: strings.Repeat("x", 64)}, `"a\x00"`: {Schema: "a\x00"},
 	} {
 		_, err := postgres.Open(t.Context(), pool, o)
 		require.ErrorIs(t, err, machine.ErrBadValue)

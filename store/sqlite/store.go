@@ -82,15 +82,15 @@ const DefaultNow = "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
 type Options struct {
 	// Synchronous is Full by default.
 	Synchronous Synchronous
-	// BusyTimeout is how long a write waits while another process writes. 0 means DefaultBusyTimeout. A time below 1 ms counts as 1 ms.
+	// BusyTimeout is how long a write waits while another process writes. 0 means DefaultBusyTimeout. Open refuses a time below 1 ms.
 	BusyTimeout time.Duration
 	// MaxBytes bounds the size of the database without its log. 0 means no bound.
 	MaxBytes int64
 	// Now is an SQL expression for the current time in milliseconds since 1970. If Now is empty, it is DefaultNow. All processes that use a
 	// database must have the same Now.
 	Now string
-	// Poll is the interval at which the store looks for requests that other processes have posted. 0 means DefaultPoll. An interval below 1 ms counts
-	// as 1 ms.
+	// Poll is the interval at which the store looks for requests that other processes have posted. 0 means DefaultPoll. Open refuses an interval
+	// below 1 ms.
 	Poll time.Duration
 }
 
@@ -134,10 +134,14 @@ func open(path string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: Synchronous(%d) is neither Full nor Normal", machine.ErrBadValue, o.Synchronous)
 	case o.BusyTimeout < 0:
 		return nil, fmt.Errorf("%w: BusyTimeout %v is negative", machine.ErrBadValue, o.BusyTimeout)
+	case 0 < o.BusyTimeout && o.BusyTimeout < time.Millisecond:
+		return nil, fmt.Errorf("%w: BusyTimeout %v: is its unit missing?", machine.ErrBadValue, o.BusyTimeout)
 	case o.MaxBytes < 0:
 		return nil, fmt.Errorf("%w: MaxBytes %d is negative", machine.ErrBadValue, o.MaxBytes)
 	case o.Poll < 0:
 		return nil, fmt.Errorf("%w: Poll %v is negative", machine.ErrBadValue, o.Poll)
+	case 0 < o.Poll && o.Poll < time.Millisecond:
+		return nil, fmt.Errorf("%w: Poll %v: is its unit missing?", machine.ErrBadValue, o.Poll)
 	case path == "":
 		return nil, fmt.Errorf("%w: the path is empty", machine.ErrBadValue)
 	}
@@ -150,10 +154,9 @@ func open(path string, o Options) (*Store, error) {
 	if o.BusyTimeout == 0 {
 		o.BusyTimeout = DefaultBusyTimeout
 	}
-	o.BusyTimeout = max(o.BusyTimeout, time.Millisecond)
 	s := &Store{now: o.Now, largest: maxValue}
 	l := &lookout{store: s}
-	s.requests.Every, s.requests.Look, s.requests.Rest = max(o.Poll, time.Millisecond), l.look, l.rest
+	s.requests.Every, s.requests.Look, s.requests.Rest = o.Poll, l.look, l.rest
 	if o.MaxBytes > 0 {
 		s.largest = min(s.largest, o.MaxBytes)
 	}

@@ -59,6 +59,7 @@ func TestOptions(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]sqlite.Options{
 		"Synchronous(2)": {Synchronous: 2}, "BusyTimeout -1ns": {BusyTimeout: -1}, "MaxBytes -1": {MaxBytes: -1},
+		"BusyTimeout 5ns: is its unit missing?": {BusyTimeout: 5}, "Poll 5ns: is its unit missing?": {Poll: 5},
 	} {
 		_, err := sqlite.Open(file(t), o)
 		require.ErrorIs(t, err, machine.ErrBadValue)
