@@ -458,11 +458,14 @@ func newPanicError(v any) *PanicError {
 
 // The function `instead` returns a part of an error message about an unknown name. If a choice is similar to the written name, the text suggests the
 // most similar choice. Then the text lists the first 20 choices, and says how many more there are.
-func instead(written string, choices []string) string {
+func instead(written string, choices []string) string { return insteadIn("", written, choices) }
+
+// insteadIn is like instead, but the message has the choices with the given text before them.
+func insteadIn(before, written string, choices []string) string {
 	const most = 20
 	var b strings.Builder
 	if meant, ok := nearest.Name(written, choices); ok {
-		b.WriteString("; did you mean " + quoteID(meant) + "?")
+		b.WriteString("; did you mean " + quoteID(before+meant) + "?")
 	}
 	for i, choice := range choices {
 		switch i {
@@ -474,7 +477,7 @@ func instead(written string, choices []string) string {
 		default:
 			b.WriteString(", ")
 		}
-		b.WriteString(quoteID(choice))
+		b.WriteString(quoteID(before + choice))
 	}
 	if len(choices) == 0 {
 		return " (there are none)"

@@ -373,6 +373,34 @@ func (p *Plan) unknownNode(path string) error {
 	}
 }
 
+// pathInside returns the path of a node with this id in a composite at any depth, or "" if there is none. In a map or a loop it is the path in the first
+// item or iteration.
+func (p *Plan) pathInside(id string) string {
+	type inner struct {
+		plan   *Plan
+		prefix string
+	}
+	for list := []inner{{p, ""}}; len(list) > 0; list = list[1:] {
+		at := list[0]
+		if _, is := at.plan.Ref(id); is {
+			return at.prefix + id
+		}
+		for _, ref := range at.plan.declared {
+			if sub := at.plan.subs[ref]; sub != nil {
+				number := ""
+				switch n := at.plan.node(ref); {
+				case n.Map != nil:
+					number = "[0]"
+				case n.Loop != nil:
+					number = "#1"
+				}
+				list = append(list, inner{sub, at.prefix + at.plan.names[ref] + number + "/"})
+			}
+		}
+	}
+	return ""
+}
+
 // unknownOwn returns the error for an unknown id. It is for functions that accept ids of the graph's own nodes, but no paths.
 func (p *Plan) unknownOwn(id string) error {
 	part, _, _ := strings.Cut(id, "/")

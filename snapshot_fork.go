@@ -528,7 +528,7 @@ func (p *Plan) unknownPath(prefix, name string) error {
 		item, deep, inside := strings.Cut(name, "/")
 		switch ref, known := p.Ref(item); {
 		case inside && known && p.subs[ref] != nil:
-			return unknown("no path leads there%s", instead(deep, p.subs[ref].names))
+			return unknown("no path leads there%s", insteadIn(prefix+item+"/", deep, p.subs[ref].names))
 		case inside && known:
 			return unknown("no path leads there")
 		case len(p.names) == 0:
@@ -541,21 +541,24 @@ func (p *Plan) unknownPath(prefix, name string) error {
 		around, rest = name[:at], name[at:]
 	}
 	if rest == "" && prefix == "" {
+		if path := p.pathInside(name); path != "" {
+			return unknown("did you mean %s?", quoteID(path))
+		}
 		return p.unknownNode(name)
 	}
 	ref, known := p.Ref(around)
 	switch {
 	case !known:
-		return unknown("no path leads there%s", instead(around, p.names))
+		return unknown("no path leads there%s", insteadIn(prefix, around, p.names))
 	case p.subs[ref] != nil && strings.Index(rest, "/") > 0: // the path leads into an item or an iteration
-		_, deep, _ := strings.Cut(rest, "/")
-		return unknown("no path leads there%s", instead(deep, p.subs[ref].names))
+		part, deep, _ := strings.Cut(rest, "/")
+		return unknown("no path leads there%s", insteadIn(prefix+around+part+"/", deep, p.subs[ref].names))
 	case p.node(ref).Map != nil:
 		return unknown("an item of %s is for example %s", quoteID(around), quoteID(prefix+around+"[0]"))
 	case p.node(ref).Loop != nil:
 		return unknown("an iteration of %s that has begun is for example %s", quoteID(around), quoteID(prefix+around+"#1"))
 	case p.subs[ref] != nil:
-		return unknown("no path leads there%s", instead(strings.TrimPrefix(rest, "/"), p.subs[ref].names))
+		return unknown("no path leads there%s", insteadIn(prefix+around+"/", strings.TrimPrefix(rest, "/"), p.subs[ref].names))
 	}
 	return unknown("no path leads there")
 }

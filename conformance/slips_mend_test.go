@@ -89,12 +89,16 @@ func TestUnknownPathsNameTheOthers(t *testing.T) {
 	for path, text := range map[string]string{
 		"M[3]":     `the map has 3 items, "M[0]" to "M[2]"`,
 		"M/2":      `the map has 3 items, "M[0]" to "M[2]"`,
-		"S/chrage": `no path leads there; did you mean "charge"? (there is "charge", "ship")`,
+		"S/chrage": `no path leads there; did you mean "S/charge"? (there is "S/charge", "S/ship")`,
+		"S/x":      `no path leads there (there is "S/charge", "S/ship")`,
+		"charge":   `did you mean "S/charge"?`,
+		"q":        `did you mean "N[0]/q"?`,
+		"x":        `did you mean "L#1/x"?`,
 		"L#3":      `an iteration of "L" that has begun is for example "L#1"`,
 		"L/x":      `an iteration of "L" that has begun is for example "L#1"`,
-		"L#1/y":    `no path leads there (there is "x")`,
+		"L#1/y":    `no path leads there (there is "L#1/x")`,
 		"N[2]/p":   `the map has 2 items, "N[0]" to "N[1]"`,
-		"N[1]/pp":  `no path leads there (there is "p", "q")`,
+		"N[1]/pp":  `no path leads there (there is "N[1]/p", "N[1]/q")`,
 		"T/charge": `no path leads there (there is "M", "E", "S", "L", "N")`,
 	} {
 		_, err := kahn.RedrivePreview(plan, res.Snapshot(), []string{path})

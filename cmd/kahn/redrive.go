@@ -58,11 +58,27 @@ func (r *redrive) ended(stored *store.Run) error {
 	return nil
 }
 
-// The function `hinted` extends an error that matches kahn.ErrHandlers: it appends the name of the flag that allows the redrive. It returns other
-// errors unchanged.
+// errChanged is the error for a stored run of another version of the definition.
+var errChanged = errors.New("the definition has changed since the run began, and the run goes on only with the definition as it was then: " +
+	"restore the file, or begin a new run with another -run")
+
+// unchanged returns errChanged if a stored run has begun with another plan.
+func unchanged(ctx context.Context, db *sqlite.Store, id string, plan *kahn.Plan) error {
+	began, err := kahn.ReadRun(ctx, db, id)
+	if err == nil && began.Plan != "" && began.Plan != plan.Hash() {
+		return errChanged
+	}
+	return err
+}
+
+// The function `hinted` says in the words of this command what to do about an error of the library. To an error that matches kahn.ErrHandlers it appends
+// the name of the flag that allows the redrive. It returns other errors unchanged.
 func hinted(err error) error {
-	if errors.Is(err, kahn.ErrHandlers) {
+	switch {
+	case errors.Is(err, kahn.ErrHandlers):
 		return fmt.Errorf("%w; the flag is -despite-handlers", err)
+	case errors.Is(err, kahn.ErrGraphChanged):
+		return errChanged
 	}
 	return err
 }
@@ -103,6 +119,9 @@ func (h *host) repeated(ctx context.Context) ([]string, error) {
 	}
 	plan, err := h.graph.Compile()
 	if err != nil {
+		return nil, err
+	}
+	if err := unchanged(ctx, db, h.id, plan); err != nil {
 		return nil, err
 	}
 	snapshot, err := kahn.ReadSnapshot(ctx, db, h.id)

@@ -101,7 +101,7 @@ func TestRedriveRefused(t *testing.T) {
 	waiting := file(t, "approval.yaml", "version: 1\nnodes: [{id: g, kind: gate}]\n")
 	expect(t, exitWaiting, "run suspended", "", "run", "-store", db, "-run", "W", waiting)
 	expect(t, exitUsage, "run W has not ended: it is suspended", "", "run", "-store", db, "-run", "W", "-redrive", waiting)
-	expect(t, exitUsage, "graph", "", "run", "-store", db, "-run", "R", "-redrive", waiting)
+	expect(t, exitUsage, "the definition has changed", "", "run", "-store", db, "-run", "R", "-redrive", waiting)
 }
 
 // A node whose failure was handled runs again only if a flag asks for it.

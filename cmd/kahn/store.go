@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -125,7 +126,7 @@ func (s *storedRun) choose(ctx context.Context, h *host) error {
 			return err
 		case h.again.asked:
 			s.again = true
-			return errors.Join(h.again.ended(stored), s.goOn(stored))
+			return cmp.Or(h.again.ended(stored), s.goOn(ctx, h, stored))
 		}
 		s.asked = stored.Status.Terminal() && stored.Posted > stored.Taken
 		if s.ended = stored.Status.Terminal() && !s.asked; s.ended {
@@ -134,7 +135,7 @@ func (s *storedRun) choose(ctx context.Context, h *host) error {
 		if len(h.inputs) > 0 && stored.Labels[labelInputs] != s.labels[labelInputs] {
 			return fmt.Errorf("run %s has begun with other inputs; leave -input out to continue it", h.id)
 		}
-		return s.goOn(stored)
+		return s.goOn(ctx, h, stored)
 	}
 	wanted := map[string]string{labelFile: file}
 	if len(h.inputs) > 0 {
@@ -153,7 +154,7 @@ func (s *storedRun) choose(ctx context.Context, h *host) error {
 		if err != nil {
 			return err
 		}
-		return s.goOn(stored)
+		return s.goOn(ctx, h, stored)
 	default:
 		var ids []string
 		for _, run := range page.Runs {
@@ -164,8 +165,15 @@ func (s *storedRun) choose(ctx context.Context, h *host) error {
 	return nil
 }
 
-// goOn prepares s to continue or redrive a stored run with the run's stored inputs and labels.
-func (s *storedRun) goOn(stored *store.Run) (err error) {
+// goOn prepares s to continue or redrive a stored run with the run's stored inputs and labels. It returns errChanged if the run began with another graph.
+func (s *storedRun) goOn(ctx context.Context, h *host, stored *store.Run) error {
+	plan, err := h.graph.Compile()
+	if err == nil {
+		err = unchanged(ctx, s.db, stored.ID, plan)
+	}
+	if err != nil {
+		return err
+	}
 	s.goesOn, s.labels = true, stored.Labels
 	s.roots, err = storedRoots(stored)
 	return err

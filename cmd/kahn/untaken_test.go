@@ -1,8 +1,12 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // gateInMap has a gate in each of two items.
@@ -65,4 +69,40 @@ func TestNamesGivenTwice(t *testing.T) {
 	two := file(t, "two.yaml", twoGates)
 	expect(t, exitUsage, `for flag -answer: one is given twice`, "", "run", "-answer", "one=yes", "-answer", "one:=1", two)
 	expect(t, exitUsage, `for flag -input: who is given twice`, "", "run", "-input", "who=x", "-input", "who=y", two)
+}
+
+// A run whose definition has changed does not continue. The command says what its user can do, and does not say that the run continues. An unchanged
+// definition still continues the run.
+func TestRunOfAChangedDefinition(t *testing.T) {
+	t.Parallel()
+	two := file(t, "two.yaml", twoGates)
+	db := filepath.Join(t.TempDir(), "runs.db")
+	run := func(more ...string) (int, string) {
+		code, stdout, stderr := invoke(t, "", append([]string{"run", "-store", db, "-run", "r", two}, more...)...)
+		return code, stdout + stderr
+	}
+	code, _ := run()
+	require.Equal(t, exitWaiting, code)
+	write := func(text string) { require.NoError(t, os.WriteFile(two, []byte(text), 0o600)) }
+	refused := func(more ...string) {
+		t.Helper()
+		code, said := run(more...)
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, said, "the definition has changed since the run began")
+		require.Contains(t, said, "restore the file, or begin a new run with another -run")
+		require.NotContains(t, said, "continues")
+		require.NotContains(t, said, "Adopt")
+	}
+	changed := strings.ReplaceAll(twoGates, "text: x", "text: changed")
+	write(changed)
+	refused()
+	refused("-answer", "one=yes")
+	write(twoGates)
+	code, said := run("-answer", "one=yes", "-answer", "two=yes")
+	require.Equal(t, exitOK, code)
+	require.Contains(t, said, "run r continues")
+	write(changed)
+	refused()
+	refused("-redrive")
+	refused("-redrive", "-dry")
 }
