@@ -40,8 +40,8 @@ type Graph struct {
 	Defaults Defaults
 	// Inputs declares the root inputs of a run of this graph. If Inputs is set, a run with an undeclared input, or without a required input, is
 	// refused with an [*InputError]. For a composite whose Sub has Inputs, Compile reports parameters that are not inputs of the Sub, and required
-	// inputs that nothing provides. If Inputs is empty, a run accepts any inputs. But Compile does not know the names of these inputs, so it reports a
-	// required port that has no other source.
+	// inputs that nothing provides. The Sub of a map need not declare the list of the map, "item" and "index". If Inputs is empty, a run accepts any
+	// inputs. But Compile does not know the names of these inputs, so it reports a required port that has no other source.
 	Inputs []Input
 	// Groups declares the groups that nodes may name.
 	Groups []Group

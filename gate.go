@@ -17,9 +17,9 @@ import (
 //
 // If a gate has choices, it accepts no other answer. The choices are the field Choices or, if it is empty, the labels of the gate's out-edges. If a
 // choice is "approved", "approve", "true" or "yes", in upper or lower case, all four words are choices. The same applies to "rejected", "reject",
-// "false" and "no". If every choice is one of the eight words, all eight are choices. The gate refuses any other answer with a [*ChoiceError] and
-// continues to wait. If an answer is a choice but matches the label of no edge, [NoMatch] applies: by default, no branch is taken. A gate with an
-// edge labelled "default", or with neither Choices nor labelled edges, accepts any answer.
+// "false" and "no". If every choice, apart from the label of [GateLabel], is one of the eight words, all eight are choices. The gate refuses any
+// other answer with a [*ChoiceError] and continues to wait. If an answer is a choice but matches the label of no edge, [NoMatch] applies: by default,
+// no branch is taken. A gate with an edge labelled "default", or with neither Choices nor labelled edges, accepts any answer.
 //
 // A gate that waits holds neither a slot nor a goroutine. [Execute] performs the nodes that can still start, see [SuspendMode]. Then it returns a
 // Result in status [RunSuspended] with a [Snapshot]. A [Run] of [Start] stays in memory and waits for [Run.Signal].

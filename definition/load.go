@@ -28,8 +28,10 @@ type Loader struct {
 	// a meaning of their own, such as [kahn.KindGate]. If Prepare sets the Schemas of the graph, a config that violates the schema of its
 	// kind is a problem, too. If Kinds is nil, every kind is accepted.
 	Kinds map[string]Kind
-	// Prepare, if not nil, sets what a document cannot contain, such as an Evaluator. Load calls it before it compiles the graph. If the document
-	// has problems, Prepare gets the part of the graph that could be read, so that Load also reports problems in guards, configs and contracts.
+	// Prepare, if not nil, sets what a document cannot contain: fields of the graph such as Evaluator and Schemas, and functions that merge.
+	// It cannot change nodes, since [kahn.Graph.Nodes] returns copies: to give a node a Fallback, build another graph from the Nodes and the
+	// Edges after Load. Load calls Prepare before it compiles the graph. If the document has problems, Prepare gets the part of the graph that
+	// could be read, so that Load also reports problems in guards, configs and contracts.
 	Prepare func(*kahn.Graph)
 	// CheckSchedule, if not nil, returns the defects of a document's schedule. It may be the function Check of module
 	// schedule. It may return several defects, joined by errors.Join. If a defect is a [*kahn.Problem], its Field names the
