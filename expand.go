@@ -292,9 +292,10 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 		r.durable.takeBackMore(&e.back)
 	}
 	if e.held == nil {
-		if x.kept != nil { // a redrive begins the nested run again, so the waits of the earlier life are dropped
+		if x.kept != nil { // a redrive begins the nested run again, so the waits and the failed compensations of the earlier life are dropped
 			r.waiters().drop(place{r, ref})
 			r.dropKept(x)
+			r.reportAgain(ref, func() {})
 		}
 		c := r.expandedRun(step, e)
 		r.st.Expand(ref)
@@ -320,7 +321,7 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	began, keeping := len(waits.began), len(waits.kept)
 	r.dropKept(x)
 	r.flush(now)
-	h.installInside(x)
+	r.reportAgain(ref, func() { h.installInside(x) })
 	h.invalidate(requestOf(r.outermost().redrivenBy))
 	if h.within.Dormant {
 		r.st.Doze(ref)
@@ -671,6 +672,44 @@ func (r *Run) reportKept(of *nodeState, prefix string) {
 		if n.Inside != nil {
 			r.reportKept(n, prefix)
 		}
+	}
+}
+
+// reportAgain calls `install`, which restores the nodes inside an expanded node, and which reports their failed compensations. They replace those that
+// reportKept has reported, at the same places in the lists: a redrive may have reset the node of a failed compensation since.
+func (r *Run) reportAgain(ref machine.Ref, install func()) {
+	root := r.outermost().undo
+	if root == nil || len(root.reported) == 0 {
+		install()
+		return
+	}
+	former, prefix := map[error]string{}, r.path(ref)
+	for path, err := range root.reported {
+		if rest, inside := strings.CutPrefix(path, prefix); inside && strings.ContainsAny(rest[:min(1, len(rest))], "/#[") {
+			former[err] = path
+			delete(root.reported, path)
+		}
+	}
+	install()
+	repeated := map[error]bool{}
+	for _, path := range former {
+		repeated[root.reported[path]] = true
+	}
+	for o := r; o != nil && len(former) > 0; o = o.outer {
+		if o.undo == nil {
+			continue
+		}
+		var failed []error
+		for _, err := range o.undo.failed {
+			path, replaced := former[err]
+			switch again := root.reported[path]; {
+			case replaced && again != nil:
+				failed = append(failed, again)
+			case !replaced && !repeated[err]:
+				failed = append(failed, err)
+			}
+		}
+		o.undo.failed = failed
 	}
 }
 

@@ -808,37 +808,6 @@ func (r *Run) compensationOf(ref machine.Ref) (Compensation, error) {
 	return u.status, nil
 }
 
-// undoneInside returns the combined state of the compensations inside a composite, in the composite's last attempt.
-func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
-	x := r.extras[ref]
-	switch {
-	case x != nil && x.comp == nil && x.kept != nil:
-		return x.kept.Inside.undone()
-	case x != nil && x.former != nil: // then there is no x.comp: see beginAttempt
-		return x.former.Inside.undone()
-	case x == nil || x.comp == nil:
-		return CompensationNone
-	}
-	for _, in := range append(slices.Clone(x.comp.past), x.comp.child) {
-		switch {
-		case in == nil:
-			continue
-		case in.undo != nil && in.undo.by != nil:
-			return CompensationRunning
-		case in.undo != nil && len(in.undo.failed) > 0:
-			c = CompensationFailed
-		case in.undo != nil && len(in.undo.nodes) > 0:
-			c = max(c, CompensationDone)
-		}
-		for ref := range in.extras { // for a composite from a snapshot, the snapshot contains the state of the compensations inside
-			if in.ownUndo(ref) == nil && c < CompensationDone {
-				c = max(c, in.undoneInside(ref))
-			}
-		}
-	}
-	return c
-}
-
 // Compensated returns the output of the node that the Step undoes, or nil if there is no output. The result `certain` is true if the node's own step
 // completed, so that the node certainly had an effect. If the node failed, timed out, was stopped after its start, or completed through its Fallback,
 // it may or may not have had an effect. For a Step that undoes no node, Compensated returns nil and false.

@@ -1,6 +1,8 @@
 package kahn
 
 import (
+	"slices"
+
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
@@ -33,6 +35,42 @@ func (r *Run) undoingInside(ref machine.Ref) bool {
 		}
 	}
 	return x.comp.child != nil && x.comp.child.undoingSome()
+}
+
+// undoneInside returns the combined state of the compensations inside a composite, in the composite's last attempt.
+func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
+	x := r.extras[ref]
+	switch {
+	case x != nil && x.comp == nil && x.kept != nil:
+		return x.kept.Inside.undone()
+	case x != nil && x.former != nil: // then there is no x.comp: see beginAttempt
+		return x.former.Inside.undone()
+	case x == nil || x.comp == nil:
+		return CompensationNone
+	}
+	for _, in := range append(slices.Clone(x.comp.past), x.comp.child) {
+		switch {
+		case in == nil:
+			continue
+		case in.undo != nil && in.undo.by != nil:
+			return CompensationRunning
+		case in.undo != nil && len(in.undo.failed) > 0:
+			c = CompensationFailed
+		case in.undo != nil && len(in.undo.nodes) > 0:
+			c = max(c, CompensationDone)
+		}
+		for ref := range in.extras { // for a composite from a snapshot, the snapshot contains the state of the compensations inside
+			deep := in.undoneInside(ref)
+			if deep == CompensationRunning {
+				return deep
+			}
+			if in.ownUndo(ref) != nil {
+				deep = min(deep, CompensationDone) // the node's own compensation stands for one inside that has failed
+			}
+			c = max(c, deep)
+		}
+	}
+	return c
 }
 
 func (r *Run) undoingSome() bool {

@@ -124,45 +124,52 @@ func TestUndoneNestedRunIsRead(t *testing.T) {
 // The Results of random sagas are the same when they are read, also after the runs were redriven.
 func TestSagasAreRead(t *testing.T) {
 	undone, inside := 0, 0
+	try := func(seed uint64, depth int) {
+		synctest.Test(t, func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					t.Logf("seed %d, depth %d", seed, depth)
+				}
+			}()
+			w := sagas.New(seed)
+			r := rand.New(rand.NewPCG(seed, 7))
+			g, memory := w.Graph(r, depth), new(store.Memory)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			opts, host := sagas.Conditions(r, cancel)
+			run, err := kahn.Start(ctx, g, nil, append(opts, kahn.Durable(memory), kahn.RunID("r"))...)
+			require.NoError(t, err)
+			host(run)
+			res, _ := run.Wait()
+			if !res.Status.Terminal() { // a gate waits
+				return
+			}
+			checkRead(t, g, res, memory, opts...)
+			for n := range res.Nodes() {
+				if n.Compensation != kahn.CompensationNone {
+					undone++
+					if n.Sub != nil {
+						inside++
+					}
+				}
+			}
+			modes := []kahn.RedriveMode{kahn.RepeatCompensations, kahn.CompensatedByHand, 0, kahn.DespiteHandlers}
+			for range 2 {
+				again, _ := kahn.Execute(t.Context(), g, nil, append(opts, kahn.Durable(memory), kahn.RunID("r"), kahn.Redrive(nil, nil), modes[r.IntN(len(modes))])...)
+				if again != nil && again.Status.Terminal() {
+					checkRead(t, g, again, memory, opts...)
+				}
+			}
+		})
+	}
 	for depth := range 3 {
 		for seed := range seeds(t, size(120, 30, 2000)) {
-			synctest.Test(t, func(t *testing.T) {
-				defer func() {
-					if t.Failed() {
-						t.Logf("seed %d, depth %d", seed, depth)
-					}
-				}()
-				w := sagas.New(seed)
-				r := rand.New(rand.NewPCG(seed, 7))
-				g, memory := w.Graph(r, depth), new(store.Memory)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				opts, host := sagas.Conditions(r, cancel)
-				run, err := kahn.Start(ctx, g, nil, append(opts, kahn.Durable(memory), kahn.RunID("r"))...)
-				require.NoError(t, err)
-				host(run)
-				res, _ := run.Wait()
-				if !res.Status.Terminal() { // a gate waits
-					return
-				}
-				checkRead(t, g, res, memory, opts...)
-				for n := range res.Nodes() {
-					if n.Compensation != kahn.CompensationNone {
-						undone++
-						if n.Sub != nil {
-							inside++
-						}
-					}
-				}
-				modes := []kahn.RedriveMode{kahn.RepeatCompensations, kahn.CompensatedByHand, 0, kahn.DespiteHandlers}
-				for range 2 {
-					again, _ := kahn.Execute(t.Context(), g, nil, append(opts, kahn.Durable(memory), kahn.RunID("r"), kahn.Redrive(nil, nil), modes[r.IntN(len(modes))])...)
-					if again != nil && again.Status.Terminal() {
-						checkRead(t, g, again, memory, opts...)
-					}
-				}
-			})
+			try(seed, depth)
 		}
+	}
+	// Once, nodes inside a composite with its own compensation did not count, and a redrive kept failures of nodes in a graph that it did not know yet.
+	for _, seed := range []uint64{996000909, 996001696, 996002948} {
+		try(seed, 2)
 	}
 	t.Log(undone, inside)
 	require.Greater(t, inside, undone/10)
