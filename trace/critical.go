@@ -189,8 +189,8 @@ func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 		default:
 			busy++
 			n := &a.nodes[s.node]
-			if n.started != b.event {
-				continue // not the node's first start
+			if n.started != b.event || n.start == n.queuedAt {
+				continue // not the node's first start, or the node has not waited
 			}
 			last := full
 			for _, pool := range pools(s.node) {

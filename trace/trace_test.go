@@ -424,6 +424,27 @@ func TestSlackIsExactWithoutLimits(t *testing.T) {
 	}
 }
 
+// An attempt that ends in the instant in which another node becomes ready and starts has not delayed this node, whatever the order of the events.
+func TestNoSlotWithoutAWait(t *testing.T) {
+	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", After: []string{"a"}}, kahn.Node{ID: "d", After: []string{"a"}})
+	res, recorded := play(t, g, lasts(map[string]time.Duration{"a": 2 * ms, "b": 2 * ms, "c": ms, "d": 2 * ms}, nil))
+	is := func(id string, what event.Type) func(event.Event) bool {
+		return func(e event.Event) bool { return e.Node == id && e.Type == what }
+	}
+	end := recorded[slices.IndexFunc(recorded, is("b", event.NodeCompleted))]
+	events := slices.DeleteFunc(slices.Clone(recorded), is("b", event.NodeCompleted))
+	events = slices.Insert(events, slices.IndexFunc(events, is("d", event.NodeStarted)), end) // c has taken the slot of a, and b ends before d starts
+	ids := map[uint64]uint64{}
+	for i := range events {
+		ids[events[i].ID] = uint64(i + 1)
+		events[i].ID = uint64(i + 1)
+	}
+	for i := range events {
+		events[i].Parent = ids[events[i].Parent]
+	}
+	require.Equal(t, "a -dependency-> d", chain(trace.NewReport(res, events)))
+}
+
 // Under any limit, the critical path covers the whole time of the run. The timeline is a valid trace and contains every node.
 func TestRandomRuns(t *testing.T) {
 	for seed := range seeds(60, 3000) {
