@@ -50,6 +50,7 @@ func Explore(t testing.TB, start func() Workflow) {
 }
 
 // CheckExplored does the same as [Explore] with the given number of runs. It returns, as an error, the text that Explore reports to its [testing.TB].
+// If the number is not positive, the error matches [kahn.ErrBadValue].
 func CheckExplored(start func() Workflow, runs int) error {
 	if runs <= 0 {
 		return fmt.Errorf("%w: %d runs test nothing", kahn.ErrBadValue, runs)
