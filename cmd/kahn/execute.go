@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // The method `execute` runs the graph until the run has ended or was left, and returns the exit code. A run that waits for an answer is left if no
@@ -68,7 +69,16 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	}
 	s := newScreen(h)
 	defer s.close()
-	opts = append(opts, kahn.OnEvent(s.event), kahn.Around(s.follow))
+	// Runner.Watch would not do here: it yields nothing if the run continues after an answer and is suspended again before Watch looks at it.
+	suspended := make(chan struct{}, 1)
+	opts = append(opts, kahn.OnEvent(s.event), kahn.Around(s.follow), kahn.OnEvent(func(e kahn.Event) {
+		if c, ok := e.Payload.(event.StatusChange); ok && c.To == kahn.RunSuspended {
+			select {
+			case suspended <- struct{}{}:
+			default:
+			}
+		}
+	}))
 	run, err := stored.start(ctx, h.t, answers, func() (*kahn.Run, error) { return rn.Start(ctx, h.graph, h.step, opts...) })
 	if stored.db != nil && errors.Is(err, kahn.ErrFinished) { // another process has meanwhile ended the run, or the posted redrive was refused
 		if stored.asked {
@@ -89,14 +99,13 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 		}
 	}
 	asks := asker{answers: answers, ask: h.ask, names: h.names, t: h.t}
-	watching, stop := context.WithCancel(context.WithoutCancel(ctx)) // the run may end later than ctx
-	defer stop()
-	go func() { // Watch yields nothing when the run is left, so this goroutine ends the loop over Watch
-		<-run.Done()
-		stop()
-	}()
-	for change := range rn.Watch(watching) {
-		if change.Run != run || change.Status != kahn.RunSuspended {
+	for {
+		select {
+		case <-run.Done():
+			return run.Wait()
+		case <-suspended:
+		}
+		if run.Status() != kahn.RunSuspended {
 			continue
 		}
 		s.pause()
@@ -108,7 +117,6 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 			return res, errors.Join(err, left)
 		}
 	}
-	return run.Wait()
 }
 
 // asker answers waiting nodes. It takes an answer from the flags or, if the field `ask` is set, asks for it on the terminal.

@@ -20,6 +20,7 @@ type screen struct {
 	display *progress.Progress
 	run     *kahn.Run    // nil until the run begins
 	held    []kahn.Event // events that arrive while the display is closed
+	waited  []string     // the nodes for which the run waited when the display was closed
 }
 
 // mostHeld bounds the length of held. If more events arrive, the oldest ones are dropped. A new display does not need them, since it asks
@@ -58,6 +59,11 @@ func (s *screen) event(e kahn.Event) {
 }
 
 func (s *screen) show(e kahn.Event) {
+	// A run that is continued tells that it waits, but names only nodes that begin to wait. The answers may be given before the display can ask the run.
+	if c, ok := e.Payload.(event.StatusChange); ok && s.h.show != progress.JSON && len(c.Waiting) == 0 && c.TotalWaiting == len(s.waited) {
+		c.Waiting = s.waited
+		e.Payload = c
+	}
 	s.display.Event(e)
 	if d, ok := e.Payload.(event.Delta); ok && s.h.verbose {
 		s.write(fmt.Sprintf("%s | %v\n", screenText(e.Path), d.Chunk))
@@ -105,6 +111,12 @@ func (s *screen) gone(since time.Time) {
 func (s *screen) pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.run != nil {
+		s.waited = nil
+		for _, wait := range s.run.Waiting() {
+			s.waited = append(s.waited, wait.Node)
+		}
+	}
 	if s.display != nil {
 		_ = s.display.Close() // continue even if the display has failed
 		s.display = nil

@@ -106,3 +106,14 @@ func TestRunOfAChangedDefinition(t *testing.T) {
 	refused("-redrive")
 	refused("-redrive", "-dry")
 }
+
+// The display of a continued run names the gate for which the run waits, also if the answer is given at once.
+func TestContinuedRunNamesItsGate(t *testing.T) {
+	t.Parallel()
+	two := file(t, "two.yaml", twoGates)
+	args := []string{"run", "-store", filepath.Join(t.TempDir(), "runs.db"), "-run", "r", "-progress", "plain", two}
+	expect(t, exitWaiting, "run suspended: waits for one\n", "", args...)
+	_, _, stderr := invoke(t, "", append(args, "-answer", "one=yes")...)
+	require.Contains(t, stderr, "run suspended: waits for one\n")
+	require.NotContains(t, stderr, "waits for 1 node")
+}
