@@ -735,7 +735,9 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 			}
 		case inside:
 			u = clonePtr(u)
-			n.Undo, u.around, x.around = u, true, append(x.around, path)
+			if n.Undo, u.around = u, true; u.Status != CompensationFailed || u.Err == nil { // otherwise a compensation of its own has failed, too
+				x.around = append(x.around, path)
+			}
 		}
 		some = some || inside
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // This file has rules about groups, retries, compensations and errors whose node is one or two levels deeper than the node that it affects.
@@ -122,5 +123,42 @@ func TestErrorOfAGroupOnTwoLevels(t *testing.T) {
 			require.EqualError(t, err, strings.ReplaceAll(row.want, "boom", errStep.Error()))
 			require.Equal(t, kahn.RunFailed, res.Status)
 		})
+	}
+}
+
+// A composite's own compensation has failed, and so has one inside it. A repair of one of the two leaves the other one as it is, for a later repair.
+func TestRepairOfOneOfTwoLevels(t *testing.T) {
+	for _, mode := range []kahn.RedriveMode{kahn.RepeatCompensations, kahn.CompensatedByHand} {
+		for _, row := range [][2]string{{"S/a", "S"}, {"S", "S/a"}} {
+			inBubble(t, row[0], func(t *testing.T) {
+				var undone []string
+				broken := true
+				undo := func(_ context.Context, s *kahn.Step) error {
+					undone = append(undone, s.Path())
+					if broken {
+						return kahn.Permanent(errStep)
+					}
+					return nil
+				}
+				g := graph(kahn.Node{ID: "S", Sub: graph(kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) { return nil, errStep }, Compensate: undo}), Compensate: undo})
+				opts := []kahn.Option{kahn.Durable(new(store.Memory)), kahn.RunID("r")}
+				_, err := kahn.Execute(t.Context(), g, nil, opts...)
+				require.ErrorIs(t, err, kahn.ErrCompensation)
+				require.Equal(t, []string{"S/a", "S"}, undone)
+				broken, undone = false, nil
+				for _, node := range row {
+					res, err := kahn.Execute(t.Context(), g, nil, append(opts, kahn.Redrive(nil, []string{node}), mode)...)
+					require.ErrorContains(t, err, "node \"a\"")
+					s := must(res.Node("S"))
+					require.Equal(t, node == "S" || row[0] == "S", s.Compensation == kahn.CompensationDone, "S after the repair of %s", node)
+					require.Equal(t, node == "S/a" || row[0] == "S/a", must(s.Sub.Node("a")).Compensation == kahn.CompensationDone, "S/a after the repair of %s", node)
+				}
+				if mode == kahn.RepeatCompensations {
+					require.Equal(t, row[:], undone)
+				} else {
+					require.Empty(t, undone)
+				}
+			})
+		}
 	}
 }
