@@ -658,6 +658,14 @@ func (r *Run) answerKept(s *signal, text json.RawMessage, seen int, unknown func
 	return nil
 }
 
+// The method `choices` returns the answers that the gate accepted in the earlier life, or nil if it accepted any answer or the node is no gate.
+func (k *keptNode) choices() []string {
+	if k.Wait == nil {
+		return nil
+	}
+	return k.Wait.Choices
+}
+
 // reportKept reports the failed compensations of nodes inside a node that was expanded in an earlier life.
 func (r *Run) reportKept(of *nodeState, prefix string) {
 	for i := range of.Inside.Past {

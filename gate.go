@@ -265,12 +265,16 @@ func (p *Plan) refuse(ref machine.Ref, path string, answer any) error {
 
 // refuseChoice returns a [*ChoiceError] if the answer is not one of the node's choices.
 func (p *Plan) refuseChoice(ref machine.Ref, path string, answer any) error {
-	choices := p.choices(ref)
+	return refuseOther(path, answer, p.choices(ref), p.node(ref).Kind == KindGate)
+}
+
+// refuseOther returns a [*ChoiceError] if the answer is not one of the choices. If `choices` is nil, any answer is one. It calls user code.
+func refuseOther(path string, answer any, choices []string, gate bool) error {
 	if choices == nil {
 		return nil
 	}
 	var labels []string
-	if contain(func() error { labels = labelsOf(answer); return nil }) != nil || isChoice(labels, choices, p.node(ref).Kind == KindGate) {
+	if contain(func() error { labels = labelsOf(answer); return nil }) != nil || isChoice(labels, choices, gate) {
 		return nil
 	}
 	e := &ChoiceError{Node: path, Answer: answerText(answer, labels), Choices: slices.Clone(choices)}

@@ -84,6 +84,10 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 	ref, ok := r.gateOf(gate)
 	waits := root.waiters()
 	kept, found := len(waits.keptAt) > 0, waits.found
+	var choices []string
+	if n := waits.keptNode(s.gate); n != nil && !ok {
+		choices = n.choices()
+	}
 	var unknown error
 	if !ok && !over && !kept {
 		unknown = r.noGate(gate)
@@ -97,6 +101,9 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 	}
 	text, err := r.keepSignal(s)
 	if err != nil {
+		return nil, err
+	}
+	if err := refuseOther(s.gate, s.Value, choices, true); err != nil {
 		return nil, err
 	}
 	deliver := func(int64) error {
@@ -202,9 +209,12 @@ func (r *Run) signalPending(s *signal) (*writing, error) {
 	}
 	var a answer
 	if at.in != nil {
-		if a, err = at.in.run.answer(at.ref, s.Decision, text); err != nil {
-			return nil, err
-		}
+		a, err = at.in.run.answer(at.ref, s.Decision, text)
+	} else {
+		err = refuseOther(s.gate, s.Value, at.kept.choices(), true)
+	}
+	if err != nil {
+		return nil, err
 	}
 	r.st.Lock()
 	defer r.st.Unlock()

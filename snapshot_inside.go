@@ -730,7 +730,7 @@ func (h *held) answer(name string, d Decision) error {
 	case err != nil:
 		return err
 	case kept != nil:
-		if err = kept.refusal(name); err == nil {
+		if err = cmp.Or(kept.refusal(name), refuseOther(name, d.Value, kept.choices(), true)); err == nil {
 			kept.answer(d, nil, true)
 		}
 		return err

@@ -4,7 +4,9 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -160,5 +162,53 @@ func TestRepairOfOneOfTwoLevels(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The graph of an expanded node is not known while the run rests, but the store has the choices of the gates inside. A wrong answer is refused at once,
+// and does not stand in the way of the right one.
+func TestWrongAnswerInsideAnExpandedNodeAtRest(t *testing.T) {
+	asks := func() *kahn.Graph {
+		return graph(kahn.Node{ID: "g", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{"red", "blue"}}})
+	}
+	for name, x := range map[string]func() (any, error){
+		"expanded":          func() (any, error) { return nil, kahn.Expand(asks(), nil, nil) },
+		"sub in expanded":   func() (any, error) { return nil, kahn.Expand(graph(subgraph("S", asks())), nil, nil) },
+		"expanded in a sub": func() (any, error) { return nil, kahn.Expand(asks(), nil, nil) },
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			g, path := graph(after("X")), "X/g"
+			switch name {
+			case "sub in expanded":
+				path = "X/S/g"
+			case "expanded in a sub":
+				g, path = graph(subgraph("T", graph(after("X")))), "T/X/g"
+			}
+			var called atomic.Int32
+			again := make(chan struct{})
+			step := func(context.Context, *kahn.Step) (any, error) {
+				if called.Add(1) > 1 {
+					<-again
+				}
+				return x()
+			}
+			opts := []kahn.Option{kahn.Durable(new(store.Memory)), kahn.RunID("r")}
+			res, err := kahn.Execute(t.Context(), g, step, opts...)
+			require.NoError(t, err)
+			require.Equal(t, kahn.RunSuspended, res.Status)
+			_, err = kahn.Execute(t.Context(), g, step, append(opts, kahn.EarlySignals(map[string]any{path: "green"}))...)
+			require.ErrorIs(t, err, kahn.ErrChoice)
+			require.EqualValues(t, 1, called.Load(), "nothing has begun")
+
+			run, err := kahn.Start(t.Context(), g, step, opts...)
+			require.NoError(t, err)
+			synctest.Wait() // the step is called for its graph again
+			require.ErrorIs(t, run.Signal(t.Context(), path, "green"), kahn.ErrChoice)
+			require.NoError(t, run.Signal(t.Context(), path, "red"))
+			close(again)
+			res, err = run.Wait()
+			require.NoError(t, err)
+			require.Equal(t, kahn.RunCompleted, res.Status)
+		})
 	}
 }
