@@ -65,8 +65,8 @@ func Durable(s store.Store) Option {
 // EarlySignals answers nodes before the run starts or continues. If the run continues from a snapshot or a store, it answers the waiting nodes. In
 // any run, it answers gates that the run has not reached, or that a redrive reaches again. A gate in a composite can be answered if the composite
 // has begun. The keys of the map `signals` name the nodes by id, by path in a composite, or by token. Inside an expanded node, a node can be answered
-// if it waits. kahn checks this answer when it knows the graph of the expanded node. A gate keeps the deadline of its first wait; if this
-// deadline has passed, the gate fails before any signal arrives.
+// if it waits. Check and Schema of a gate judge this answer when kahn knows the graph of the expanded node. A gate keeps the deadline of its first
+// wait; if this deadline has passed, the gate fails before any signal arrives.
 //
 // Execute returns the same errors as [Run.Signal] for a node that accepts no answer, [ErrDuplicateGate] if two signals name the same node, and a
 // [*ChoiceError] if a signal is not one of the choices of a [Gate]. If Execute returns one of these errors, it has called no step.
