@@ -857,7 +857,7 @@ func (u storedUndos) restore(file *snapshotFile, f *filler) {
 		f.nodes[i].Undo = u[f.keys[i]]
 	}
 	for key, s := range u {
-		if s.Status == CompensationDone && !s.inside {
+		if s.Status == CompensationDone && !s.Inside {
 			file.Undone[pathOfKey(key)]++
 		}
 	}

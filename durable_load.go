@@ -89,7 +89,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		}
 		file.LastEvent = max(file.LastEvent, n.Event)
 		if n.Undo != nil {
-			n.Undo.inside = n.Status == Skipped
+			n.Undo.Inside = n.Status == Skipped
 			undos.add(key, n.Undo)
 			continue
 		}

@@ -102,11 +102,11 @@ type undoState struct {
 	Ended    time.Time    `json:"ended,omitzero"` // when the undo succeeded or was given up
 	Due      time.Time    `json:"due,omitzero"`   // when the next attempt begins, after a backoff
 	Err      *storedError `json:"error,omitempty"`
-	By       *Request     `json:"by,omitempty"` // who has undone the node by hand
+	By       *Request     `json:"by,omitempty"`     // who has undone the node by hand
+	Inside   bool         `json:"inside,omitempty"` // of a composite: whether the nodes inside were undone one by one, not the composite as a whole
 
 	fresh  bool // whether a redrive has changed this state
 	around bool // of a composite: whether a redrive repeats compensations inside
-	inside bool // of a composite: whether the nodes inside were undone one by one, not the composite as a whole
 }
 
 // aheadState is the answer to a request that was answered before an earlier request.
@@ -825,7 +825,7 @@ func (u *undo) state() *undoState {
 	s := &undoState{
 		Status: u.status, Attempts: u.attempts, Cut: u.cut, Crashes: u.crashes, AtWork: u.step != nil, Began: r.timeAt(u.began), Err: storeError(u.err), By: u.by,
 	}
-	s.inside = u.by == nil && u.own() == nil
+	s.Inside = u.by == nil && u.own() == nil
 	switch {
 	case u.status >= CompensationDone:
 		s.Ended = r.timeAt(u.ended)
@@ -844,7 +844,7 @@ func (s *undoState) shown(certain bool) *Undoing {
 func (s *undoState) record(event uint64) nodeState {
 	n := nodeState{Facts: machine.Facts{Status: Running}, Start: s.Began, Event: event, Undo: s}
 	switch s.Err = s.Err.text(); {
-	case s.Status == CompensationDone && s.inside:
+	case s.Status == CompensationDone && s.Inside:
 		n.Status = Skipped
 	case s.Status == CompensationDone:
 		n.Status = Completed

@@ -228,7 +228,7 @@ func (n *nodeState) stoppedOpen() bool {
 
 // isUndone reports whether the node, or a node inside it, was undone or is being undone. Such a node runs again.
 func (n *nodeState) isUndone() bool {
-	return n != nil && (n.Undo != nil || n.Inside != nil && n.Inside.isUndone())
+	return n != nil && (n.Undo != nil && !n.Undo.Inside || n.Inside != nil && n.Inside.isUndone())
 }
 
 func (in *insideState) isUndone() bool {
@@ -243,7 +243,7 @@ func (in *insideState) isPastUndone() bool {
 // beginsAnew reports whether an undone node begins again as a whole: the node itself was undone, or it is a loop and a node in an earlier iteration
 // was undone.
 func (n *nodeState) beginsAnew() bool {
-	return n.Undo != nil || n.Inside != nil && n.Inside.isPastUndone()
+	return n.Undo != nil && !n.Undo.Inside || n.Inside != nil && n.Inside.isPastUndone()
 }
 
 // undecided appends the paths of the nodes whose compensation has not ended or has failed. It is unknown whether these nodes are undone.
