@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -211,4 +212,47 @@ func TestWrongAnswerInsideAnExpandedNodeAtRest(t *testing.T) {
 			require.Equal(t, kahn.RunCompleted, res.Status)
 		})
 	}
+}
+
+// Nodes inside an expanded node are undone. A redrive calls the same steps whether or not the run was left after the expanded node had completed.
+func TestRedriveInsideAnExpandedNodeOfAnEarlierLife(t *testing.T) {
+	calls := map[bool][]string{}
+	for _, left := range []bool{false, true} {
+		inBubble(t, fmt.Sprint("left ", left), func(t *testing.T) {
+			var called []string
+			broken := true
+			step := func(ctx context.Context, s *kahn.Step) (any, error) {
+				called = append(called, s.Path())
+				switch s.Path() {
+				case "X":
+					return nil, kahn.Expand(graph(after("i"), kahn.Node{ID: "k", After: []string{"i"}, Compensate: succeedsUndo}, after("j", "k")), nil, nil)
+				case "f":
+					select {
+					case <-time.After(time.Second):
+					case <-ctx.Done():
+						return nil, context.Cause(ctx)
+					}
+					if broken {
+						return nil, errStep
+					}
+				}
+				return nil, nil
+			}
+			g, opts := graph(after("X"), after("f", "X")), []kahn.Option{kahn.Durable(new(store.Memory)), kahn.RunID("r"), kahn.Limit(1)}
+			if left {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+				_, err := kahn.Execute(ctx, g, step, opts...)
+				cancel()
+				require.ErrorIs(t, err, kahn.ErrLeft)
+			}
+			_, err := kahn.Execute(t.Context(), g, step, opts...)
+			require.ErrorIs(t, err, errStep)
+			broken, called = false, nil
+			_, err = kahn.Execute(t.Context(), g, step, append(opts, kahn.Redrive(nil, nil))...)
+			require.NoError(t, err)
+			calls[left] = called
+		})
+	}
+	require.Equal(t, []string{"X", "X/k", "X/j", "f"}, calls[false])
+	require.Equal(t, calls[false], calls[true])
 }
