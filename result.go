@@ -582,7 +582,7 @@ func (r *Run) makeResult() {
 }
 
 // runError joins the errors of the nodes that failed by themselves or were cancelled alone, the cause that stopped the run, and the errors of failed
-// compensations. If the run was not stopped as a whole and the rule for its status is StatusEscaped, the error omits the handled failures.
+// compensations. A node that was stopped because a node of another run failed counts like one that failed by itself. If the run was not stopped as a whole and the rule for its status is StatusEscaped, the error omits the handled failures.
 func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
 	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)
@@ -596,8 +596,10 @@ func (r *Run) runError(v verdict) error {
 		own := w.Status() == Failed && !w.Is(passed) || w.Status() == Cancelled && w.Kind() == CauseExternal
 		if own || w.Status() == Cancelled && w.Kind() == CauseCancelNode {
 			e.Errs = append(e.Errs, r.nodeError(ref))
-		} else if err := r.memberError(ref); err != nil {
-			e.Errs = append(e.Errs, err)
+		} else if w.Status() == Aborted && w.Kind() == CauseSiblingFailure {
+			if _, origins := r.st.CauseOf(ref); len(origins) == 0 { // the failed member of the group is in another run: the error names it
+				e.Errs = append(e.Errs, r.nodeError(ref))
+			}
 		}
 	}
 	cause := v.cause

@@ -653,30 +653,6 @@ func (r *Run) stopMember(m machine.Ref, origin machine.Ref, err error) {
 	}
 }
 
-// memberError returns the reason why a node was stopped together with its group, if the failure came from another run of the tree: the error of the
-// node that failed there or, if its nested run is gone, of the node that was stopped. Otherwise it returns nil.
-func (r *Run) memberError(ref machine.Ref) error {
-	w := r.st.Word(ref)
-	if w.Status() != Aborted || w.Kind() != CauseSiblingFailure {
-		return nil
-	}
-	if _, origins := r.st.CauseOf(ref); len(origins) > 0 {
-		return nil // the run's error contains the errors of these nodes
-	}
-	for _, i := range r.plan.net.Groups(ref) {
-		for o := r; o != nil; o = o.outer {
-			f, failed := o.failedGroups.of(r.plan.groups[i].Name)
-			if !failed {
-				continue
-			}
-			if at, lost := r.outermost().locate(f.Node); lost == nil && at.run.st.Word(at.ref).Status() == Failed {
-				return &NodeError{Node: f.Node, Attempt: int(at.run.records[at.ref].attempts), Kind: at.run.st.Word(at.ref).Kind(), Err: at.run.records[at.ref].errorOf()}
-			}
-		}
-	}
-	return r.nodeError(ref)
-}
-
 // stopLateMembers is called when a nested run begins. If a group has already failed, stopLateMembers stops its members in the nested run.
 func (r *Run) stopLateMembers() {
 	for _, name := range r.plan.lacks {

@@ -94,23 +94,27 @@ func TestNodesInsideAreUndoneAfterTheFailure(t *testing.T) {
 	}
 }
 
-// If the failure that stopped the members of a group was handled, the run fails because of these members. Its error contains the error of the member
-// that failed, also from another level.
+// If the failure that stopped the members of a group was handled, the run fails because of these members. Its error names the member that failed, also
+// on another level.
 func TestErrorOfAGroupOnTwoLevels(t *testing.T) {
 	member := func(id string) kahn.Node { return kahn.Node{ID: id, Groups: []string{"g"}} }
 	handler := kahn.Node{ID: "h", In: []kahn.Edge{{From: "m", On: kahn.OnFailure}}}
+	stopped := func(member string) string {
+		return `node "o": sibling_failure: run aborted: node "` + member + `" of group "g" failed`
+	}
 	for name, row := range map[string]struct {
 		nodes []kahn.Node
 		want  string
 	}{
-		"flat":              {[]kahn.Node{member("m"), handler, member("o")}, `run failed: node "m": step_error: boom`},
-		"failed inside":     {[]kahn.Node{subgraph("S", graph(member("m"), handler)), member("o")}, `run failed: node "S/m": step_error: boom`},
-		"stopped inside":    {[]kahn.Node{member("m"), handler, subgraph("S", graph(member("o")))}, `run failed: node "S": subrun: run failed: node "m": step_error: boom`},
-		"in two composites": {[]kahn.Node{subgraph("S", graph(member("m"), handler)), subgraph("T", graph(member("o")))}, `run failed: node "T": subrun: run failed: node "S/m": step_error: boom`},
+		"flat":              {[]kahn.Node{member("m"), handler, member("o")}, `run failed: node "m": step_error: ` + errStep.Error()},
+		"failed inside":     {[]kahn.Node{subgraph("S", graph(member("m"), handler)), member("o")}, "run failed: " + stopped("S/m")},
+		"stopped inside":    {[]kahn.Node{member("m"), handler, subgraph("S", graph(member("o")))}, `run failed: node "S": subrun: run failed: ` + stopped("m")},
+		"in two composites": {[]kahn.Node{subgraph("S", graph(member("m"), handler)), subgraph("T", graph(member("o")))}, `run failed: node "T": subrun: run failed: ` + stopped("S/m")},
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			g := graph(row.nodes...)
 			g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
+			db := new(store.Memory)
 			res, err := kahn.Execute(t.Context(), g, func(ctx context.Context, s *kahn.Step) (any, error) {
 				if s.ID() == "m" {
 					time.Sleep(time.Second)
@@ -121,10 +125,12 @@ func TestErrorOfAGroupOnTwoLevels(t *testing.T) {
 					return nil, ctx.Err()
 				}
 				return nil, nil
-			})
-			require.ErrorIs(t, err, errStep)
-			require.EqualError(t, err, strings.ReplaceAll(row.want, "boom", errStep.Error()))
+			}, kahn.Durable(db), kahn.RunID("r"))
+			require.EqualError(t, err, row.want)
 			require.Equal(t, kahn.RunFailed, res.Status)
+			read, err := kahn.ReadResult(t.Context(), g, db, "r")
+			require.EqualError(t, err, row.want)
+			require.Equal(t, kahn.RunFailed, read.Status)
 		})
 	}
 }
