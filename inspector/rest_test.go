@@ -300,7 +300,7 @@ func TestWrongPathDoesNotContinueTheRun(t *testing.T) {
 	t.Parallel()
 	x := newElsewhere(t, order(), nil)
 	for path, status := range map[string]int{"nobody": http.StatusNotFound, "review/approve": http.StatusNotFound, "fetch": http.StatusConflict} {
-		x.refusal(status, http.MethodPost, "api/v1/node/cancel"+queried("run", "order 17", "path", path), "{}")
+		_ = x.refusal(status, http.MethodPost, "api/v1/node/cancel"+queried("run", "order 17", "path", path), "{}")
 		_, here := x.rn.Run("order 17")
 		require.False(t, here, path)
 	}
