@@ -276,7 +276,7 @@ func (s *storedRun) planNote() string {
 	if s.Plan() != nil {
 		return "a step returned this graph while the run was running, and the store does not keep such graphs."
 	}
-	return fmt.Sprintf("the Runner does not have the run, and Options.Workflows has no workflow %.60q with the plan %.16s.", s.row.Workflow, s.row.Plan)
+	return fmt.Sprintf("Options.Workflows has no workflow %.60q with the plan %.16s.", s.row.Workflow, s.row.Plan)
 }
 
 // Nodes yields the stored results of the graph's nodes. If the plan is unknown, Nodes leaves out idle nodes.

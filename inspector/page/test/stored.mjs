@@ -1,6 +1,6 @@
 // Runs of the store that need somebody: how operators find them, what the page says of them, and what it shows of the lives of a run.
 import assert from "node:assert/strict"
-import { api, base, close, drawn, link, open, overflow, serious, server, stage, textsIn, until } from "./harness.mjs"
+import { answer, api, base, close, drawn, link, open, overflow, serious, server, stage, textsIn, until } from "./harness.mjs"
 
 const rowsOf = page => page.locator("table.runs tbody tr")
 const ids = page => page.locator("table.runs [data-row]").allInnerTexts()
@@ -81,9 +81,7 @@ export const stored = {
 		assert.match(list[1], /^Or start a service that has the workflow purchase \(version [0-9a-f]{12}\): it continues the run by itself\./)
 		await note.getByRole("link", { name: "legal" }).click()
 		const panel = page.getByRole("complementary", { name: "Node" })
-		await panel.getByLabel("Answer", { exact: true }).fill('"yes"')
-		await panel.getByRole("button", { name: "Send" }).click()
-		await panel.getByRole("button", { name: "Answer yes" }).click()
+		await answer(panel, "yes") // the store has the choices of the gate
 		await note.getByText("The run waits for an answer.").waitFor()
 		await page.goto(link(died, "/table"))
 		await note.getByText("The process that performed this run is gone.").waitFor()
