@@ -683,8 +683,9 @@ func (r *Run) reportKept(of *nodeState, prefix string) {
 	}
 }
 
-// reportAgain calls `install`, which restores the nodes inside an expanded node, and which reports their failed compensations. They replace those that
-// reportKept has reported, at the same places in the lists: a redrive may have reset the node of a failed compensation since.
+// reportAgain corrects the lists of failed compensations when kahn learns the graph of an expanded node. Until then the lists contain the failures that
+// reportKept has read from the snapshot, but a redrive may have reset the nodes of some of them. reportAgain takes these failures out and calls the
+// function `install`, which restores the nodes inside and reports the failures that remain. Each of these keeps its place in the lists.
 func (r *Run) reportAgain(ref machine.Ref, install func()) {
 	root := r.outermost().undo
 	if root == nil || len(root.reported) == 0 {

@@ -582,7 +582,8 @@ func (r *Run) makeResult() {
 }
 
 // runError joins the errors of the nodes that failed by themselves or were cancelled alone, the cause that stopped the run, and the errors of failed
-// compensations. A node that was stopped because a node of another run failed counts like one that failed by itself. If the run was not stopped as a whole and the rule for its status is StatusEscaped, the error omits the handled failures.
+// compensations. If a group stopped a node of this run because a node of another run failed, runError adds the error of the stopped node, which names
+// the failed one. If the run was not stopped as a whole and StatusEscaped is the rule for its status, runError leaves out the handled failures.
 func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
 	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)

@@ -34,8 +34,10 @@ func declaredPath(path string) string {
 	return strings.ReplaceAll(path, "[]/", "/")
 }
 
-// kindOfNumber returns the first character of the number of an item or an iteration.
-func kindOfNumber(number string) string { return number[:1] }
+// unnumbered takes the numbers of items and iterations out of a path: "M[2]/x" becomes "M[/x", and "L#1/x" becomes "L#/x".
+func unnumbered(path string) string {
+	return numbers.ReplaceAllStringFunc(path, func(number string) string { return number[:1] })
+}
 
 // namesOf collects the names from a graph.
 func namesOf(g *kahn.Graph) names {
@@ -144,8 +146,7 @@ func (n names) isGate(path string) bool {
 func (n names) check(answers, inputs pairs, dry bool) error {
 	for _, gate := range slices.Sorted(maps.Keys(answers)) {
 		same := func(known string) bool {
-			return numbers.ReplaceAllStringFunc(known, kindOfNumber) == numbers.ReplaceAllStringFunc(gate, kindOfNumber) ||
-				dry && declaredPath(known) == declaredPath(gate)
+			return unnumbered(known) == unnumbered(gate) || dry && declaredPath(known) == declaredPath(gate)
 		}
 		if !slices.ContainsFunc(slices.Collect(maps.Keys(n.gates)), same) {
 			return fmt.Errorf("-answer: there is no gate %q%s", gate, choices(gate, "gates are", n.gates))

@@ -63,12 +63,11 @@ var errChanged = errors.New("the definition has changed since the run began, and
 	"restore the file, or begin a new run with another -run")
 
 // unchanged returns errChanged if a stored run has begun with another plan.
-func unchanged(ctx context.Context, db *sqlite.Store, id string, plan *kahn.Plan) error {
-	began, err := kahn.ReadRun(ctx, db, id)
-	if err == nil && began.Plan != "" && began.Plan != plan.Hash() {
+func unchanged(stored *store.Run, plan *kahn.Plan) error {
+	if stored.Plan != "" && stored.Plan != plan.Hash() {
 		return errChanged
 	}
-	return err
+	return nil
 }
 
 // The function `hinted` says in the words of this command what to do about an error of the library. To an error that matches kahn.ErrHandlers it appends
@@ -121,7 +120,7 @@ func (h *host) repeated(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unchanged(ctx, db, h.id, plan); err != nil {
+	if err := unchanged(stored, plan); err != nil {
 		return nil, err
 	}
 	snapshot, err := kahn.ReadSnapshot(ctx, db, h.id)

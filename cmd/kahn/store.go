@@ -126,7 +126,7 @@ func (s *storedRun) choose(ctx context.Context, h *host) error {
 			return err
 		case h.again.asked:
 			s.again = true
-			return cmp.Or(h.again.ended(stored), s.goOn(ctx, h, stored))
+			return cmp.Or(h.again.ended(stored), s.goOn(h, stored))
 		}
 		s.asked = stored.Status.Terminal() && stored.Posted > stored.Taken
 		if s.ended = stored.Status.Terminal() && !s.asked; s.ended {
@@ -135,7 +135,7 @@ func (s *storedRun) choose(ctx context.Context, h *host) error {
 		if len(h.inputs) > 0 && stored.Labels[labelInputs] != s.labels[labelInputs] {
 			return fmt.Errorf("run %s has begun with other inputs; leave -input out to continue it", h.id)
 		}
-		return s.goOn(ctx, h, stored)
+		return s.goOn(h, stored)
 	}
 	wanted := map[string]string{labelFile: file}
 	if len(h.inputs) > 0 {
@@ -154,7 +154,7 @@ func (s *storedRun) choose(ctx context.Context, h *host) error {
 		if err != nil {
 			return err
 		}
-		return s.goOn(ctx, h, stored)
+		return s.goOn(h, stored)
 	default:
 		var ids []string
 		for _, run := range page.Runs {
@@ -166,10 +166,10 @@ func (s *storedRun) choose(ctx context.Context, h *host) error {
 }
 
 // goOn prepares s to continue or redrive a stored run with the run's stored inputs and labels. It returns errChanged if the run began with another graph.
-func (s *storedRun) goOn(ctx context.Context, h *host, stored *store.Run) error {
+func (s *storedRun) goOn(h *host, stored *store.Run) error {
 	plan, err := h.graph.Compile()
 	if err == nil {
-		err = unchanged(ctx, s.db, stored.ID, plan)
+		err = unchanged(stored, plan)
 	}
 	if err != nil {
 		return err

@@ -55,7 +55,8 @@ func untaken(gate string, answer any, res *kahn.Result) string {
 	return "the run has not reached it"
 }
 
-// outputAt returns the output of a node inside composites. In a path through a loop it reads the last iteration, the only one that a Result has.
+// outputAt finds a node by its path, also inside composites, and returns its output. A Result keeps only the last iteration of a loop. Before untaken calls
+// outputAt, Result.Why has refused a path into another iteration.
 func outputAt(res *kahn.Result, path string) (any, bool) {
 	for n := range res.Nodes() {
 		rest, found := strings.CutPrefix(path, n.ID)
