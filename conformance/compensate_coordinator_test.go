@@ -573,6 +573,7 @@ func sagaByCoordinator(t *testing.T, seed uint64, depth int, how string) (res *k
 // A Coordinator undoes the same nodes as Execute, with the same calls and the same Result. This holds also if the run continues from a snapshot
 // after each act.
 func TestSagasByCoordinator(t *testing.T) {
+	t.Parallel()
 	for _, how := range []string{cutNever, cutAgain, cutFlight} {
 		undone, failed, lives := 0, 0, 0
 		for depth := range 3 {

@@ -31,6 +31,7 @@ func livesOfSaga(t *testing.T, x sagas.Trial) (o *sagas.Outcome) {
 // If a process dies at any write, no compensation is lost. The next process continues the run and repeats at most the interrupted calls, under
 // the same idempotency keys.
 func TestSagasAfterDeaths(t *testing.T) {
+	t.Parallel()
 	livesOfSaga(t, sagas.Trial{Seed: 887641071, Depth: 2, Deaths: []int{1, 6}, Kept: true})  // a former bug: a node that was undone inside a node without a graph had no end event
 	livesOfSaga(t, sagas.Trial{Seed: 500487660, Depth: 1, Deaths: []int{11, 4}, Kept: true}) // a node inside an expanded node could not be undone, and the next life has only to end the stopped node
 	livesOfSaga(t, sagas.Trial{Seed: 413441415, Depth: 2, Deaths: []int{13}, Kept: true})    // a former bug: List found no run with a compensation while nodes inside an expanded node were undone

@@ -39,6 +39,7 @@ func tellSaga(t *testing.T, seed uint64, depth int) (res *kahn.Result, wrong []s
 // The test performs random graphs with random outcomes and stops. Each effect is compensated or reported, nodes are compensated in reverse order,
 // and a run that completes undoes nothing.
 func TestSagas(t *testing.T) {
+	t.Parallel()
 	for depth := range 3 {
 		t.Run(fmt.Sprint("depth ", depth), func(t *testing.T) { sagasOf(t, depth) })
 	}

@@ -123,6 +123,7 @@ func TestUndoneNestedRunIsRead(t *testing.T) {
 
 // The Results of random sagas are the same when they are read, also after the runs were redriven.
 func TestSagasAreRead(t *testing.T) {
+	t.Parallel()
 	undone, inside := 0, 0
 	try := func(seed uint64, depth int) {
 		synctest.Test(t, func(t *testing.T) {

@@ -500,6 +500,7 @@ func deskText(res *kahn.Result) string {
 // TestCoordinatorAgrees compares random runs by a Coordinator with runs by Execute. Some of the runs continue from a snapshot after each act.
 // With one slot all events must be equal; with several slots only the results.
 func TestCoordinatorAgrees(t *testing.T) {
+	t.Parallel()
 	for seed := range seeds(t, size(80, 10, 10_000)) {
 		coordinatorAgrees(t, seed)
 		if t.Failed() {

@@ -310,6 +310,7 @@ func TestStateRates(t *testing.T) {
 // Random graphs with groups, keys, maps and sub-graphs run under random rates and limits. No time window has more starts than its rate allows, no
 // limit is exceeded, and every node runs.
 func TestRandomRates(t *testing.T) {
+	t.Parallel()
 	for seed := range seeds(t, size(170, 50, 10_000)) {
 		synctest.Test(t, func(t *testing.T) { randomRates(t, seed) })
 		if t.Failed() {

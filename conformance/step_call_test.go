@@ -147,6 +147,7 @@ func fire(g *kahn.Graph, payload any) kahn.Option {
 
 // TestCallTellsAll: a step in another process sees the same as a step in the run's process.
 func TestCallTellsAll(t *testing.T) {
+	t.Parallel()
 	seen := map[string]int{}
 	step := func(ctx context.Context, s *kahn.Step) (any, error) {
 		var ids []string

@@ -240,6 +240,7 @@ var knownOrigins = regexp.MustCompile(`upstream_(failure|cancelled) of ("[a-z0-9
 
 // TestValuesAgree compares random runs by Execute with runs by a coordinator that drives a State and stores the values itself.
 func TestValuesAgree(t *testing.T) {
+	t.Parallel()
 	seen := map[string]int{}
 	for seed := range seeds(t, size(1000, 100, 20_000)) {
 		rng := rand.New(rand.NewPCG(11, seed))
