@@ -195,13 +195,11 @@ func (h *manual) flight(root *Run) *flightState {
 	if at, ok := root.st.Advanced(); ok {
 		f.Advanced = &at
 	}
-	if x := root.undo; x != nil && len(x.failed) > 0 {
-		paths := make(map[error]string, len(x.reported))
-		for path, err := range x.reported {
-			paths[err] = path
-		}
-		for _, err := range x.failed {
-			f.NotUndone = append(f.NotUndone, paths[err])
+	if root.undo != nil {
+		for _, failed := range root.undo.failed {
+			if !failed.gone {
+				f.NotUndone = append(f.NotUndone, failed.path)
+			}
 		}
 	}
 	if root.waits != nil {

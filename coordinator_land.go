@@ -303,13 +303,13 @@ func (x *landing) sortFailures(root *Run, runs *held) {
 	if root.undo == nil || len(x.NotUndone) < 2 {
 		return
 	}
-	turn := make(map[error]int, len(x.NotUndone))
+	turn := make(map[string]int, len(x.NotUndone))
 	for i, path := range x.NotUndone {
-		turn[root.undo.reported[path]] = i
+		turn[path] = i
 	}
 	runs.walk(func(of *held) {
 		if u := of.run.undo; u != nil {
-			slices.SortStableFunc(u.failed, func(a, b error) int { return cmp.Compare(turn[a], turn[b]) })
+			slices.SortStableFunc(u.failed, func(a, b *undoFailure) int { return cmp.Compare(turn[a.path], turn[b.path]) })
 		}
 	})
 }

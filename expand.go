@@ -666,59 +666,53 @@ func (k *keptNode) choices() []string {
 	return k.Wait.Choices
 }
 
-// reportKept reports the failed compensations of nodes inside a node that was expanded in an earlier life.
-func (r *Run) reportKept(of *nodeState, prefix string) {
+// reportKept reports the failed compensations inside a node that was expanded in an earlier life. They count until reportAgain corrects them.
+func (r *Run) reportKept(ref machine.Ref, of *nodeState) {
+	root := r.outermost().undoes()
+	of.notUndone(r.prefix, func(path string, u *undoState) {
+		if root.kept == nil {
+			root.kept = map[place][]*undoFailure{}
+		}
+		root.kept[place{r, ref}] = append(root.kept[place{r, ref}], r.reportUndone(path, u.Err.restore()))
+	})
+}
+
+// notUndone calls `report` for each failed compensation inside a composite, with the path of the node. The path of the composite begins with prefix.
+func (of *nodeState) notUndone(prefix string, report func(path string, u *undoState)) {
 	for i := range of.Inside.Past {
-		r.reportKept(&nodeState{ID: of.ID, Inside: &of.Inside.Past[i]}, prefix)
+		(&nodeState{ID: of.ID, Inside: &of.Inside.Past[i]}).notUndone(prefix, report)
 	}
 	prefix = of.prefixInside(prefix)
 	for i := range of.Inside.Nodes {
 		n := &of.Inside.Nodes[i]
 		if n.Undo != nil && n.Undo.Status == CompensationFailed {
-			r.reportUndone(prefix+n.ID, n.Undo.Err.restore())
+			report(prefix+n.ID, n.Undo)
 		}
 		if n.Inside != nil {
-			r.reportKept(n, prefix)
+			n.notUndone(prefix, report)
 		}
 	}
 }
 
 // reportAgain corrects the lists of failed compensations when kahn learns the graph of an expanded node. Until then the lists contain the failures that
-// reportKept has read from the snapshot, but a redrive may have reset the nodes of some of them. reportAgain takes these failures out and calls the
-// function `install`, which restores the nodes inside and reports the failures that remain. Each of these keeps its place in the lists.
+// reportKept has read from the snapshot, but a redrive may have reset the nodes of some of them. These failures stop counting. Then reportAgain calls
+// the function `install`, which restores the nodes inside and reports the failures that remain. Each of these keeps its place in the lists.
 func (r *Run) reportAgain(ref machine.Ref, install func()) {
 	root := r.outermost().undo
-	if root == nil || len(root.reported) == 0 {
+	if root == nil || len(root.kept[place{r, ref}]) == 0 {
 		install()
 		return
 	}
-	former, prefix := map[error]string{}, r.path(ref)
-	for path, err := range root.reported {
-		if rest, inside := strings.CutPrefix(path, prefix); inside && strings.ContainsAny(rest[:min(1, len(rest))], "/#[") {
-			former[err] = path
-			delete(root.reported, path)
-		}
+	former := root.kept[place{r, ref}]
+	delete(root.kept, place{r, ref})
+	for _, f := range former {
+		f.set(true)
 	}
 	install()
-	repeated := map[error]bool{}
-	for _, path := range former {
-		repeated[root.reported[path]] = true
-	}
-	for o := r; o != nil && len(former) > 0; o = o.outer {
-		if o.undo == nil {
-			continue
+	for _, f := range former {
+		if f.gone && root.reported[f.path] == f {
+			delete(root.reported, f.path) // if the node fails to be undone once more, that is a new failure, the last of all
 		}
-		var failed []error
-		for _, err := range o.undo.failed {
-			path, replaced := former[err]
-			switch again := root.reported[path]; {
-			case replaced && again != nil:
-				failed = append(failed, again)
-			case !replaced && !repeated[err]:
-				failed = append(failed, err)
-			}
-		}
-		o.undo.failed = failed
 	}
 }
 

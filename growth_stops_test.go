@@ -283,3 +283,33 @@ func TestGrowthOfRedrives(t *testing.T) {
 		})
 	}
 }
+
+// Each of n steps expands to a graph in which a compensation fails and a gate then waits. A later process calls each step again to get its graph. The
+// work grows with n, although the run lists all n failures. The test counts bytes, so it does not run in parallel.
+func TestGrowthOfFailedCompensations(t *testing.T) {
+	undone := graph(
+		kahn.Node{
+			ID: "x", Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil },
+			Compensate: func(context.Context, *kahn.Step) error { return errStep }, CompensateRetry: kahn.Retry{MaxAttempts: 1},
+		},
+		kahn.Node{ID: "y", After: []string{"x"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errStep }},
+	)
+	inner := graph(subgraph("S", undone), gate("G"))
+	inner.Connect(kahn.Edge{From: "S", To: "G", On: kahn.OnFailure})
+	doubles(t, size(1000, 500, 5000), func(n int) int64 {
+		g := graph()
+		for i := range n {
+			g.Add(kahn.Node{ID: fmt.Sprint("n", i), Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }})
+		}
+		opts := []kahn.Option{kahn.Durable(new(store.Memory)), kahn.RunID("r")}
+		bytes, _ := allocated(func() {
+			for range 2 {
+				res, err := kahn.Execute(t.Context(), g, nil, opts...)
+				require.NoError(t, err)
+				require.Len(t, res.Waiting, n)
+			}
+		})
+		t.Log(n, bytes)
+		return bytes
+	})
+}

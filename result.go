@@ -559,7 +559,7 @@ func (r *Run) makeResult() {
 	if v.cause != CauseNone {
 		res.Cause = Cause{Kind: v.cause, Err: r.stopError(v.cause)}
 		if v.cause == CauseCompensationFailed {
-			res.Cause.Err = errors.Join(r.undo.failed...)
+			res.Cause.Err = errors.Join(r.undo.errors()...)
 		}
 		if v.cause == CauseEndFailed {
 			res.Cause.Origins, res.Cause.Err = r.names([]machine.Ref{r.plan.end}), r.nodeError(r.plan.end)
@@ -611,7 +611,7 @@ func (r *Run) runError(v verdict) error {
 		e.Errs = append(e.Errs, err)
 	}
 	if r.undo != nil {
-		e.Errs = append(e.Errs, r.undo.failed...)
+		e.Errs = append(e.Errs, r.undo.errors()...)
 	}
 	return e
 }

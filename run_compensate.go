@@ -34,15 +34,17 @@ type undoing struct {
 	open    bool            // whether the restored nested run had failed because of a compensation: if a repeated one fails, the run fails again
 	by      *Run            // the run that waits for the undos in progress, and counts their goroutines and timers; nil if no undo is in progress
 	then    func(now int64) // called when all nodes are undone; nil if `by` is the run itself
-	failed  []error         // the errors of the nodes in this run and its nested runs that could not be undone, in the order of failure
+	failed  []*undoFailure  // the failed compensations in this run and its nested runs, in the order of failure
+	fails   int             // how many of these count: see undoFailure.gone
 	delayed []*undo         // the restored undos, until the run begins again to undo its nodes: see delayUndos
 	active  []*undo         // the undos, in this run and in nested runs, that are running or backing off and for which this run waits: see `by`
 	abort   *stopCause      // in the outermost run: why no more nodes are undone; nil while nodes may be undone
 
-	busy     int              // in the outermost run: the number of runs of the tree that undo nodes now, plus the number of undos whose field `resumed` is true
-	fresh    []*undo          // in the outermost run: the undos that a redrive has changed; empty once the change is recorded
-	times    map[string]int   // in the outermost run: maps the path of a node to the number of times it was undone, see Step.IdempotencyKey
-	reported map[string]error // in the outermost run: maps the path of a node to the error of its failed compensation
+	busy     int                      // in the outermost run: the number of runs of the tree that undo nodes now, plus the number of undos whose field `resumed` is true
+	fresh    []*undo                  // in the outermost run: the undos that a redrive has changed; empty once the change is recorded
+	times    map[string]int           // in the outermost run: maps the path of a node to the number of times it was undone, see Step.IdempotencyKey
+	reported map[string]*undoFailure  // in the outermost run: the failed compensations, by the paths of the nodes
+	kept     map[place][]*undoFailure // in the outermost run: the failed compensations inside each expanded node whose graph is not known, see reportKept
 }
 
 // undo is the compensation of a node. The field `cut` is the number of attempts that do not count towards MaxAttempts, because they were interrupted
@@ -178,7 +180,7 @@ func (r *Run) reverses() bool {
 	if r.items == nil {
 		status, _ := r.st.RunStatus(machine.StatusRule(r.cfg.statusRule))
 		if r.undo != nil && status == RunCompleted {
-			if status = cmp.Or(r.undo.status, status); len(r.undo.failed) > 0 && !r.undo.whole {
+			if status = cmp.Or(r.undo.status, status); r.undo.fails > 0 && !r.undo.whole {
 				status = RunFailed
 			}
 		}
@@ -625,25 +627,6 @@ func (u *undo) fail(err error, now int64) {
 	u.over(now)
 }
 
-// reportUndone adds the error of a failed compensation to undoing.failed, in the run and in the runs around it. Each node is added only once.
-func (r *Run) reportUndone(path string, err error) {
-	root := r.outermost().undoes()
-	if root.reported == nil {
-		root.reported = map[string]error{}
-	}
-	known, ok := root.reported[path]
-	if !ok {
-		known = fmt.Errorf("node %s: %w: %w", quoteID(path), ErrCompensation, err)
-		root.reported[path] = known
-	}
-	for o := r; o != nil; o = o.outer {
-		// Even if the failure was reported before, it may be missing in some of these runs: a nested run may have been made after the report.
-		if x := o.undoes(); !ok || !slices.Contains(x.failed, known) {
-			x.failed = append(x.failed, known)
-		}
-	}
-}
-
 // note makes the next transaction record the state of the compensation. It returns this transaction, or nil if no transaction has to record the
 // state.
 func (u *undo) note() *writing {
@@ -759,7 +742,7 @@ func (r *Run) judgeUndone(v *verdict) {
 	if v.status == RunCompleted && x.status != RunPending {
 		v.status, v.degraded = x.status, false
 	}
-	if len(x.failed) > 0 && v.status != RunCancelled && !x.whole {
+	if x.fails > 0 && v.status != RunCancelled && !x.whole {
 		v.status, v.degraded, v.cause = RunFailed, false, CauseCompensationFailed
 	}
 }
@@ -771,7 +754,7 @@ func (r *Run) compensation() Compensation {
 		return CompensationNone
 	case x.busy > 0 && !r.status().Terminal():
 		return CompensationRunning
-	case len(x.failed) > 0:
+	case x.fails > 0:
 		return CompensationFailed
 	case len(x.times) > 0:
 		return CompensationDone

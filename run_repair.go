@@ -1,11 +1,70 @@
 package kahn
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
+
+// undoFailure is a failed compensation. The node's run and the runs around it have the failure in their lists undoing.failed.
+type undoFailure struct {
+	path string // of the node
+	err  error
+	gone bool       // whether the failure no longer counts: a redrive has reset the node. The failure keeps its place in the lists.
+	in   []*undoing // the runs that have the failure in their lists
+}
+
+// set changes whether the failure counts.
+func (f *undoFailure) set(gone bool) {
+	if f.gone == gone {
+		return
+	}
+	f.gone = gone
+	for _, x := range f.in {
+		if gone {
+			x.fails--
+		} else {
+			x.fails++
+		}
+	}
+}
+
+// The method `errors` returns the errors of the failed compensations that count.
+func (x *undoing) errors() []error {
+	list := make([]error, 0, x.fails)
+	for _, f := range x.failed {
+		if !f.gone {
+			list = append(list, f.err)
+		}
+	}
+	return list
+}
+
+// reportUndone adds a failed compensation to undoing.failed, in the run and in the runs around it. Each node is added only once.
+func (r *Run) reportUndone(path string, err error) *undoFailure {
+	root := r.outermost().undoes()
+	f := root.reported[path]
+	if f == nil {
+		if f = (&undoFailure{path: path, gone: true}); root.reported == nil {
+			root.reported = map[string]*undoFailure{}
+		}
+		root.reported[path] = f
+	}
+	if f.gone {
+		f.err = fmt.Errorf("node %s: %w: %w", quoteID(path), ErrCompensation, err)
+		f.set(false)
+	}
+	for o := r; o != nil; o = o.outer {
+		// Even if the failure was reported before, it may be missing in some of these runs: a nested run may have been made after the report.
+		if x := o.undoes(); !slices.Contains(f.in, x) {
+			f.in, x.failed = append(f.in, x), append(x.failed, f)
+			x.fails++
+		}
+	}
+	return f
+}
 
 // A repair is a redrive that only repeats failed compensations or marks them as done, see [RepeatCompensations]. The compensation of a composite
 // stands for the compensations inside it. But nodes inside are undone nevertheless if the attempt of the composite has failed, and the compensation of
@@ -54,7 +113,7 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 			continue
 		case in.undo != nil && in.undo.by != nil:
 			return CompensationRunning
-		case in.undo != nil && len(in.undo.failed) > 0:
+		case in.undo != nil && in.undo.fails > 0:
 			c = CompensationFailed
 		case in.undo != nil && len(in.undo.nodes) > 0:
 			c = max(c, CompensationDone)

@@ -700,7 +700,7 @@ func (r *Run) failUndos(runs []*Run, err error) {
 // setUndosBack resets the compensations of a run that has lost its store, and of its nested runs, to their states in the store.
 func (r *Run) setUndosBack() {
 	if r.undo != nil {
-		r.undo.failed, r.undo.reported = nil, nil
+		r.undo.failed, r.undo.fails, r.undo.reported, r.undo.kept = nil, 0, nil, nil
 		for ref, u := range r.undo.nodes {
 			if u.status = u.stored; u.status == CompensationNone {
 				delete(r.undo.nodes, ref)

@@ -189,7 +189,7 @@ func (h *held) install() {
 				if kept.Inside.undoing() {
 					r.outermost().undoes().busy++
 				}
-				r.reportKept(kept, r.prefix) // the nested run reports the same failures again when the step has returned its graph; they count once
+				r.reportKept(ref, kept) // the nested run reports the same failures again when the step has returned its graph; they count once
 			}
 			if kept.Status == Running {
 				r.reentered = true
