@@ -1,4 +1,4 @@
-package kahn_test
+package conformance_test
 
 import (
 	"context"
@@ -17,10 +17,10 @@ func TestWhyOfAnotherOutcome(t *testing.T) {
 		return []kahn.Edge{{From: from, On: kahn.OnFailure, Causes: causes}}
 	}
 	g := new(kahn.Graph).Add(
-		kahn.Node{ID: "ok", Do: none}, kahn.Node{ID: "catch", Do: none, In: catch("ok")},
+		kahn.Node{ID: "ok", Do: nothing}, kahn.Node{ID: "catch", Do: nothing, In: catch("ok")},
 		kahn.Node{ID: "bad", Do: func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("broken") }},
-		kahn.Node{ID: "caught", Do: none, In: catch("bad")}, kahn.Node{ID: "next", Do: none, After: []string{"bad"}},
-		kahn.Node{ID: "late", Do: none, In: catch("ok", kahn.CauseTimeout, kahn.CausePanic)},
+		kahn.Node{ID: "caught", Do: nothing, In: catch("bad")}, kahn.Node{ID: "next", Do: nothing, After: []string{"bad"}},
+		kahn.Node{ID: "late", Do: nothing, In: catch("ok", kahn.CauseTimeout, kahn.CausePanic)},
 	)
 	res, _ := kahn.Execute(t.Context(), g, nil)
 	for id, want := range map[string]string{
@@ -41,7 +41,7 @@ func TestWhyNamesTheFallback(t *testing.T) {
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "price", Retry: kahn.Retry{MaxAttempts: 2}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("no answer") },
 			Fallback: func(context.Context, error) (any, error) { return 7, nil }},
-		kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"price"}}, kahn.Node{ID: "plain", Do: none},
+		kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"price"}}, kahn.Node{ID: "plain", Do: nothing},
 	)
 	res, err := kahn.Execute(t.Context(), g, nil)
 	require.NoError(t, err)

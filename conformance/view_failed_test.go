@@ -1,4 +1,4 @@
-package kahn_test
+package conformance_test
 
 import (
 	"context"
@@ -21,7 +21,7 @@ func TestPanicOfAConditionAfterAFailure(t *testing.T) {
 			kahn.If("big?", test, "order"), kahn.Node{ID: "split", In: []kahn.Edge{{From: "big?", Label: "true"}}})
 	}
 	for name, opts := range map[string][]kahn.Option{"eager": nil, "waves": {kahn.Waves}} {
-		res, err := kahn.Execute(t.Context(), node(func(v kahn.View) (bool, error) { return v.Output("order").(int) > 9, nil }), none, opts...)
+		res, err := kahn.Execute(t.Context(), node(func(v kahn.View) (bool, error) { return v.Output("order").(int) > 9, nil }), nothing, opts...)
 		require.ErrorIs(t, err, kahn.ErrUnreadFailure, name)
 		require.ErrorIs(t, err, declined, name)
 		require.ErrorContains(t, err, `the output of node "order" was read, and it has none (node "order": step_error: declined)`, name)
@@ -36,7 +36,7 @@ func TestPanicOfAConditionAfterAFailure(t *testing.T) {
 				panic("oh")
 			}
 			return true, nil
-		}), none, opts...)
+		}), nothing, opts...)
 		require.NotErrorIs(t, err, kahn.ErrUnreadFailure, name)
 		require.ErrorContains(t, err, "panic: oh", name)
 	}
@@ -69,7 +69,7 @@ func TestUpstreamErrOfNoAncestor(t *testing.T) {
 		kahn.Node{ID: "sorry", Do: asks, In: append(caught, kahn.Edge{From: "web", DataOnly: true})},
 		kahn.Node{ID: "each", Do: asks, In: append(caught, kahn.Edge{From: "web", DataOnly: true}), Params: map[string]any{"list": []int{1}}, Map: &kahn.Map{Over: "list"}},
 		kahn.Node{ID: "later", After: []string{"sorry"}})
-	res, err := kahn.Execute(t.Context(), g, none, kahn.Fire("mail", nil))
+	res, err := kahn.Execute(t.Context(), g, nothing, kahn.Fire("mail", nil))
 	require.NoError(t, err)
 	for _, id := range []string{"sorry", "each"} {
 		n, _ := res.Node(id)
@@ -80,19 +80,17 @@ func TestUpstreamErrOfNoAncestor(t *testing.T) {
 // TestUpstreamErrOfACall: a step in another process does not know the graph. If it asks for a node that is not in the Call, this is logged.
 func TestUpstreamErrOfACall(t *testing.T) {
 	t.Parallel()
-	var to notes
+	var to logLines
 	s := kahn.NewStep(t.Context(), kahn.Call{ID: "sorry", Predecessors: []kahn.Predecessor{{ID: "pay"}}}, &to)
 	require.NoError(t, s.UpstreamErr("pay"))
 	require.Empty(t, to)
 	require.NoError(t, s.UpstreamErr("pya"))
-	require.Equal(t, notes{`WARN UpstreamErr: the call has no node "pya"; did you mean "pay"? (there is "pay")`}, to)
+	require.Equal(t, logLines{`WARN UpstreamErr: the call has no node "pya"; did you mean "pay"? (there is "pay")`}, to)
 }
 
-// notes records what a step logs.
-type notes []string
+// logLines records what a step logs.
+type logLines []string
 
-func (n *notes) Log(level slog.Level, message string) { *n = append(*n, level.String()+" "+message) }
-func (*notes) Emit(any)                               {}
-func (*notes) Tokens(int, int)                        {}
-
-func none(context.Context, *kahn.Step) (any, error) { return nil, nil }
+func (n *logLines) Log(level slog.Level, message string) { *n = append(*n, level.String()+" "+message) }
+func (*logLines) Emit(any)                               {}
+func (*logLines) Tokens(int, int)                        {}

@@ -1,4 +1,4 @@
-package kahn_test
+package conformance_test
 
 import (
 	"context"
