@@ -596,12 +596,13 @@ func (in *insideState) repeated(list []string, d *redoState, prefix string) []st
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
 		anew := !d.Open && !n.Status.Terminal()
-		if !anew && (!d.All || !d.repeats(n)) {
+		all := d.All && d.repeats(n)
+		if !anew && !all && !n.isUndone() {
 			continue
 		}
 		list = append(list, prefix+n.ID)
-		if n.Inside != nil && !anew {
-			list = n.Inside.repeated(list, &redoState{redo: d.redo, All: true, Open: !n.Status.Terminal()}, n.prefixInside(prefix))
+		if n.Inside != nil && !anew && !n.beginsAnew() {
+			list = n.Inside.repeated(list, &redoState{redo: d.redo, All: all, Open: !n.Status.Terminal()}, n.prefixInside(prefix))
 		}
 	}
 	return list
@@ -835,7 +836,7 @@ func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 // precedes the nodes inside it. If the redrive would be refused because of nodes that have handled failures, RedrivePreview returns the paths
 // together with an error that matches [ErrHandlers]. It uses all options of the type [RedriveMode]. With [RepeatCompensations] or
 // [CompensatedByHand] it returns the paths of the nodes whose compensations the redrive would repeat or declare done. It begins no run and reads no
-// values.
+// values. In a graph that a step has returned it finds no nodes that run again only because a node before them does.
 func RedrivePreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
 	c, err := p.previewed(s, append(slices.Clone(opts), Redrive(s, nodes)))
 	if err != nil {

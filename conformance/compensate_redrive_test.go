@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,6 +117,42 @@ func TestRedriveOfCompensatedRun(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A redrive also performs undone nodes again inside a node whose step returned a graph, and the preview lists them.
+func TestPreviewOfUndoneNodesInside(t *testing.T) {
+	t.Parallel()
+	var calls []string
+	do := func(_ context.Context, s *kahn.Step) (any, error) {
+		calls = append(calls, s.Path())
+		return nil, nil
+	}
+	node := func(id string, undone bool) kahn.Node {
+		n := kahn.Node{ID: id, Do: do}
+		if undone {
+			n.Compensate = func(context.Context, *kahn.Step) error { return nil }
+		}
+		return n
+	}
+	inner := graph(node("pay", true), node("look", false), subgraph("S", graph(node("book", true), node("read", false))))
+	fails := true
+	g := graph(kahn.Node{ID: "E", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }},
+		kahn.Node{ID: "last", After: []string{"E"}, Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+			if fails {
+				return nil, kahn.NoEffect(errSoldOut)
+			}
+			return do(ctx, s)
+		}})
+	res, err := kahn.Execute(t.Context(), g, nil, kahn.Limit(1))
+	require.ErrorIs(t, err, errSoldOut)
+	s := reload(t, res.Snapshot())
+	preview, err := kahn.RedrivePreview(compiled(t, g), s, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"E", "E/S", "E/S/book", "E/pay", "last"}, slices.Sorted(slices.Values(preview)))
+	fails, calls = false, nil
+	_, err = kahn.Execute(t.Context(), g, nil, kahn.Limit(1), kahn.Redrive(s, nil))
+	require.NoError(t, err)
+	require.Equal(t, []string{"E/S/book", "E/pay", "last"}, slices.Sorted(slices.Values(calls)))
 }
 
 // A redrive is refused if a compensation of the run has failed.
