@@ -322,6 +322,7 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	r.dropKept(x)
 	r.flush(now)
 	r.reportAgain(ref, func() { h.installInside(x) })
+	h.sortFailures()
 	h.invalidate(requestOf(r.outermost().redrivenBy))
 	if h.within.Dormant {
 		r.st.Doze(ref)
@@ -673,7 +674,7 @@ func (r *Run) reportKept(ref machine.Ref, of *nodeState) {
 		if root.kept == nil {
 			root.kept = map[place][]*undoFailure{}
 		}
-		root.kept[place{r, ref}] = append(root.kept[place{r, ref}], r.reportUndone(path, u.Err.restore()))
+		root.kept[place{r, ref}] = append(root.kept[place{r, ref}], r.reportUndone(path, u.Err.restore(), u.Ended))
 	})
 }
 

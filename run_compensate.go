@@ -616,7 +616,7 @@ func (u *undo) fail(err error, now int64) {
 	if x := r.extras[u.ref]; u.own() == nil && x != nil && x.kept != nil {
 		x.kept.lost = true
 	}
-	r.reportUndone(r.path(u.ref), err)
+	r.reportUndone(r.path(u.ref), err, r.timeAt(now))
 	for o := r; o != nil; o = o.outer {
 		if o.undo.open { // the nested run has ended
 			o.judgeUndone(&o.verdict)

@@ -3,6 +3,7 @@ package kahn
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -12,6 +13,7 @@ import (
 type undoFailure struct {
 	path string // of the node
 	err  error
+	at   time.Time  // when the undo was given up
 	gone bool       // whether the failure no longer counts: a redrive has reset the node. The failure keeps its place in the lists.
 	in   []*undoing // the runs that have the failure in their lists
 }
@@ -43,7 +45,7 @@ func (x *undoing) errors() []error {
 }
 
 // reportUndone adds a failed compensation to undoing.failed, in the run and in the runs around it. Each node is added only once.
-func (r *Run) reportUndone(path string, err error) *undoFailure {
+func (r *Run) reportUndone(path string, err error, at time.Time) *undoFailure {
 	root := r.outermost().undoes()
 	f := root.reported[path]
 	if f == nil {
@@ -53,7 +55,7 @@ func (r *Run) reportUndone(path string, err error) *undoFailure {
 		root.reported[path] = f
 	}
 	if f.gone {
-		f.err = fmt.Errorf("node %s: %w: %w", quoteID(path), ErrCompensation, err)
+		f.err, f.at = fmt.Errorf("node %s: %w: %w", quoteID(path), ErrCompensation, err), at
 		f.set(false)
 	}
 	for o := r; o != nil; o = o.outer {
@@ -64,6 +66,16 @@ func (r *Run) reportUndone(path string, err error) *undoFailure {
 		}
 	}
 	return f
+}
+
+// sortFailures restores the order in which compensations failed, in the restored run and in the runs nested in it. Failures at one time keep the order
+// of declaration.
+func (h *held) sortFailures() {
+	h.walk(func(of *held) {
+		if u := of.run.undo; u != nil {
+			slices.SortStableFunc(u.failed, func(a, b *undoFailure) int { return a.at.Compare(b.at) })
+		}
+	})
 }
 
 // A repair is a redrive that only repeats failed compensations or marks them as done, see [RepeatCompensations]. The compensation of a composite

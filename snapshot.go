@@ -891,7 +891,7 @@ func (r *Run) restoreUndo(ref machine.Ref, s *undoState) {
 	}
 	switch r.undoes().nodes[ref] = u; u.status {
 	case CompensationFailed:
-		r.reportUndone(r.path(ref), u.err)
+		r.reportUndone(r.path(ref), u.err, s.Ended)
 	case CompensationRunning:
 		u.resumed, r.undo.delayed = true, append(r.undo.delayed, u)
 		r.outermost().undoes().busy++

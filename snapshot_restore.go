@@ -303,6 +303,7 @@ func (r *Run) restore(x *restoration) {
 		x.held.endBackoffs(r.wallClock())
 	}
 	x.held.install()
+	x.held.sortFailures()
 	if d := r.durable; d != nil {
 		d.holdStored(x.held)
 		d.holdAnswers(&r.waiters().answered)

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -119,6 +121,66 @@ func TestUndoneNestedRunIsRead(t *testing.T) {
 			})
 		}
 	}
+}
+
+// notUndone returns a node whose compensation fails with the node's id, after the given time.
+func notUndone(id string, lasts time.Duration) kahn.Node {
+	return kahn.Node{ID: id, Do: nothing, CompensateRetry: kahn.Retry{MaxAttempts: 1}, Compensate: func(context.Context, *kahn.Step) error {
+		time.Sleep(lasts)
+		return errors.New(id)
+	}}
+}
+
+// The errors of failed compensations are in the order of failure, also in a Result that is read and in a run that goes on in a later life.
+func TestOrderOfFailedCompensations(t *testing.T) {
+	t.Parallel()
+	nodes := func() *kahn.Graph {
+		return graph(notUndone("third", 3*time.Second), notUndone("first", time.Second), notUndone("second", 2*time.Second))
+	}
+	for name, g := range map[string]*kahn.Graph{
+		"in the graph":      nodes(),
+		"in a sub-graph":    graph(subgraph("S", nodes())),
+		"in an expanded":    graph(kahn.Node{ID: "S", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(nodes(), nil, nil) }}),
+		"in two sub-graphs": graph(subgraph("S", graph(subgraph("S", nodes())))),
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			g.Add(kahn.Node{ID: "last", Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
+				time.Sleep(time.Second)
+				return nil, kahn.NoEffect(errSoldOut)
+			}})
+			memory, r := new(store.Memory), kahn.RunID("r")
+			res, err := kahn.Execute(t.Context(), g, nil, kahn.Durable(memory), r)
+			require.ErrorIs(t, err, errSoldOut)
+			order := regexp.MustCompile(`(?s)first.*second.*third`)
+			require.Regexp(t, order, res.Cause.Err.Error())
+			read, err := kahn.ReadResult(t.Context(), g, memory, "r")
+			require.ErrorContains(t, err, "sold out")
+			require.Regexp(t, order, read.Cause.Err.Error())
+			read, _ = reload(t, res.Snapshot()).Result(compiled(t, g))
+			require.Regexp(t, order, read.Cause.Err.Error())
+			res, err = kahn.Execute(t.Context(), g, nil, kahn.Durable(memory), r, kahn.Redrive(nil, nil), kahn.RepeatCompensations)
+			require.Error(t, err)
+			require.Regexp(t, order, res.Cause.Err.Error())
+		})
+	}
+}
+
+// A later process learns the graph of an expanded node. The errors of failed compensations inside keep the order of failure.
+func TestOrderOfFailedCompensationsInside(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "two lives", func(t *testing.T) {
+		undone := graph(notUndone("second", 2*time.Second), notUndone("first", time.Second), kahn.Node{ID: "bad", After: []string{"second", "first"}, Do: always(errStep)})
+		inner := graph(subgraph("S", undone), gate("G"))
+		inner.Connect(kahn.Edge{From: "S", To: "G", On: kahn.OnFailure})
+		g, memory := graph(kahn.Node{ID: "E", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }}), new(store.Memory)
+		for range 2 {
+			res, err := kahn.Execute(t.Context(), g, nil, kahn.Durable(memory), kahn.RunID("r"))
+			require.NoError(t, err)
+			e, _ := res.Node("E")
+			s, _ := e.Sub.Node("S")
+			require.Regexp(t, `(?s)first.*second`, s.Sub.Cause.Err.Error())
+		}
+	})
 }
 
 // The Results of random sagas are the same when they are read, also after the runs were redriven.
