@@ -269,13 +269,19 @@ func (e *RunError) Error() string {
 	if len(e.Errs) > 1 {
 		sep = "\n\t"
 	}
+	shown := 0
 	for i, err := range e.Errs {
-		if i == most {
-			fmt.Fprintf(&b, "\n\tand %d more", len(e.Errs)-most)
+		if shown == most {
+			fmt.Fprintf(&b, "\n\tand %d more", len(e.Errs)-i)
 			break
 		}
+		text := errorText(err)
+		if _, ofNode := err.(*NodeError); !ofNode && strings.Contains(b.String()+"\n", "\n\t"+text+"\n") {
+			continue // the error of a composite has shown this failed compensation of a node inside it
+		}
 		b.WriteString(sep)
-		b.WriteString(errorText(err))
+		b.WriteString(text)
+		shown++
 	}
 	return b.String()
 }

@@ -183,6 +183,27 @@ func TestOrderOfFailedCompensationsInside(t *testing.T) {
 	})
 }
 
+// The text of a run's error names each failed compensation once, at any depth. RunError.Errs has all of them.
+func TestFailedCompensationsAreShownOnce(t *testing.T) {
+	t.Parallel()
+	inner := graph(notUndone("book", 0), kahn.Node{ID: "bad", After: []string{"book"}, Do: always(errStep)})
+	_, err := kahn.Execute(t.Context(), graph(subgraph("S", inner), subgraph("T", graph(subgraph("U", inner)))), nil, kahn.Limit(1))
+	require.Equal(t, `run failed (compensation_failed)
+	node "S": subrun: run failed (compensation_failed)
+	node "bad": step_error: the step broke
+	node "S/book": compensation failed: book
+	node "T": subrun: run failed (compensation_failed)
+	node "U": subrun: run failed (compensation_failed)
+	node "bad": step_error: the step broke
+	node "T/U/book": compensation failed: book`, err.Error())
+	failed := (*kahn.RunError)(nil)
+	require.ErrorAs(t, err, &failed)
+	require.Len(t, failed.Errs, 4)
+	undone := errors.Join(failed.Errs[2:]...)
+	require.ErrorContains(t, undone, `node "S/book"`)
+	require.ErrorContains(t, undone, `node "T/U/book"`)
+}
+
 // The Results of random sagas are the same when they are read, also after the runs were redriven.
 func TestSagasAreRead(t *testing.T) {
 	t.Parallel()
