@@ -247,7 +247,8 @@ type RunError struct {
 	Errs    []error // the *NodeError of each origin in declaration order, then the cause that stopped the run, then the errors of failed compensations
 }
 
-// Error names the status and the first errors, one per line, each shortened to about a kilobyte.
+// Error names the status and the first errors, one per line, each shortened to about a kilobyte. The errors of a nested run are indented. The text shows
+// a failed compensation once, although the errors of all runs around the node contain it.
 func (e *RunError) Error() string {
 	const most = 10
 	var b strings.Builder
@@ -275,8 +276,8 @@ func (e *RunError) Error() string {
 			fmt.Fprintf(&b, "\n\tand %d more", len(e.Errs)-i)
 			break
 		}
-		text := errorText(err)
-		if _, ofNode := err.(*NodeError); !ofNode && strings.Contains(b.String()+"\n", "\n\t"+text+"\n") {
+		text := strings.ReplaceAll(errorText(err), "\n", "\n\t")
+		if _, ofNode := err.(*NodeError); !ofNode && strings.Contains(b.String()+"\n", "\t"+text+"\n") {
 			continue // the error of a composite has shown this failed compensation of a node inside it
 		}
 		b.WriteString(sep)

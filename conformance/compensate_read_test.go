@@ -190,12 +190,12 @@ func TestFailedCompensationsAreShownOnce(t *testing.T) {
 	_, err := kahn.Execute(t.Context(), graph(subgraph("S", inner), subgraph("T", graph(subgraph("U", inner)))), nil, kahn.Limit(1))
 	require.Equal(t, `run failed (compensation_failed)
 	node "S": subrun: run failed (compensation_failed)
-	node "bad": step_error: the step broke
-	node "S/book": compensation failed: book
+		node "bad": step_error: the step broke
+		node "S/book": compensation failed: book
 	node "T": subrun: run failed (compensation_failed)
-	node "U": subrun: run failed (compensation_failed)
-	node "bad": step_error: the step broke
-	node "T/U/book": compensation failed: book`, err.Error())
+		node "U": subrun: run failed (compensation_failed)
+			node "bad": step_error: the step broke
+			node "T/U/book": compensation failed: book`, err.Error())
 	failed := (*kahn.RunError)(nil)
 	require.ErrorAs(t, err, &failed)
 	require.Len(t, failed.Errs, 4)
