@@ -277,7 +277,8 @@ func (e *RunError) Error() string {
 			break
 		}
 		text := strings.ReplaceAll(errorText(err), "\n", "\n\t")
-		if _, ofNode := err.(*NodeError); !ofNode && strings.Contains(b.String()+"\n", "\t"+text+"\n") {
+		_, ofNode := err.(*NodeError)
+		if undone := !ofNode && strings.Contains(text, ErrCompensation.Error()); undone && strings.Contains(b.String()+"\n", "\t"+text+"\n") {
 			continue // the error of a composite has shown this failed compensation of a node inside it
 		}
 		b.WriteString(sep)
