@@ -577,7 +577,7 @@ func TestSagasByCoordinator(t *testing.T) {
 	for _, how := range []string{cutNever, cutAgain, cutFlight} {
 		undone, failed, lives := 0, 0, 0
 		for depth := range 3 {
-			for seed := range seeds(t, size(120, 40, 4000)) {
+			for seed := range seeds(t, size(120, 40, 1500)) {
 				res, n, events := sagaByCoordinator(t, seed, depth, how)
 				if how == cutFlight {
 					_, _, whole := sagaByCoordinator(t, seed, depth, cutNever)

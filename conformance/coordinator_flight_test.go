@@ -354,7 +354,7 @@ var flightSeeds = []uint64{52584, 800002719, 55262, 700000267, 700001624, 700003
 // tokens, has the same events, and has the same Result as the run without cuts.
 func TestCutsInFlight(t *testing.T) {
 	t.Parallel()
-	lives, most, ties, n := 0, 0, 0, size(150, 40, 20_000)
+	lives, most, ties, n := 0, 0, 0, size(150, 40, 5_000)
 	compare := func(seed uint64) {
 		got, tie := compareFlights(t, seed)
 		if lives, most = lives+got.lives, max(most, got.most); tie {

@@ -501,7 +501,7 @@ func deskText(res *kahn.Result) string {
 // With one slot all events must be equal; with several slots only the results.
 func TestCoordinatorAgrees(t *testing.T) {
 	t.Parallel()
-	for seed := range seeds(t, size(80, 10, 10_000)) {
+	for seed := range seeds(t, size(80, 10, 4_000)) {
 		coordinatorAgrees(t, seed)
 		if t.Failed() {
 			t.Logf("seed %d", seed)

@@ -39,7 +39,7 @@ func TestLivesAfterLives(t *testing.T) {
 // TestLivesOfDifferentModes: a run that began in one mode may continue in the other, and the events of all lives form one stream.
 func TestLivesOfDifferentModes(t *testing.T) {
 	t.Parallel()
-	graphs := size(5, 2, 3_000)
+	graphs := size(5, 2, 1_000)
 	for seed := range seeds(t, graphs) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 9))

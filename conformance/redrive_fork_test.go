@@ -48,7 +48,7 @@ func TestAdoptOracle(t *testing.T) {
 func oracle(t *testing.T, f func(t *testing.T, seed uint64) (again, cuts int)) {
 	t.Helper()
 	again, cuts := 0, 0
-	runs := size(25, 5, 5_000)
+	runs := size(25, 5, 2_000)
 	for seed := range seeds(t, runs) {
 		synctest.Test(t, func(t *testing.T) {
 			defer func() {

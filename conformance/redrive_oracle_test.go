@@ -507,7 +507,7 @@ func same(a, b *kahn.Result, prefix string) error {
 func TestRedriveOracle(t *testing.T) {
 	t.Parallel()
 	redrives, cuts := 0, 0
-	runs := size(40, 15, 5_000)
+	runs := size(40, 15, 2_000)
 	for seed := range seeds(t, runs) {
 		synctest.Test(t, func(t *testing.T) {
 			r, c := newMender(seed).check(t, int(seed%3), fmt.Sprint("seed ", seed))

@@ -21,7 +21,7 @@ import (
 // interruption must form one stream.
 func TestSnapshotAtEveryCut(t *testing.T) {
 	t.Parallel()
-	graphs := size(14, 2, 3_000)
+	graphs := size(14, 2, 1_000)
 	cuts := 0
 	for seed := range seeds(t, graphs) {
 		synctest.Test(t, func(t *testing.T) {
