@@ -29,7 +29,7 @@ import (
 // TestRandomLives begins random runs and continues each of them several times; each time is a life of the run. The graphs have composites, gates,
 // steps that suspend, groups, retries and cleanup nodes. The runs are signalled, left, shut down, stopped at any depth and resumed, from snapshots or
 // from a store, in any order. A run that was asked to end must end in time and then hold no resources, and its events must form one stream over all
-// lives. With KAHN_SEED=<n> the test performs only seed n. With KAHN_LONG=1 it performs 150,000 seeds, from a new first seed.
+// lives. With KAHN_SEED=<n> the test performs only seed n. With KAHN_LONG=1 it performs 50,000 seeds, from a new first seed.
 func TestRandomLives(t *testing.T) {
 	if text := os.Getenv("KAHN_SEED"); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
@@ -42,7 +42,7 @@ func TestRandomLives(t *testing.T) {
 	count, batch := uint64(900), uint64(300)
 	switch {
 	case long():
-		count, batch = 150_000, 5_000
+		count, batch = 50_000, 5_000
 	case testing.Short() || race.Enabled:
 		count = 300
 	}
@@ -623,12 +623,12 @@ func (l *looker) edges(p *kahn.Plan, prefix string, n kahn.NodeResult, y kahn.Wh
 }
 
 // TestRandomLooks inspects random runs while they are in progress. For every node Why returns one reason, which fits the statuses of this node and of
-// the other nodes. An inspection does not change how a run continues. With KAHN_LONG=1 the test inspects the runs of 30,000 seeds, from a new first
+// the other nodes. An inspection does not change how a run continues. With KAHN_LONG=1 the test inspects the runs of 10,000 seeds, from a new first
 // seed.
 func TestRandomLooks(t *testing.T) {
 	count := uint64(250)
 	if long() {
-		count = 30_000
+		count = 10_000
 	} else if testing.Short() || race.Enabled {
 		count = 150
 	}
