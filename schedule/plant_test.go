@@ -31,7 +31,7 @@ var defects = []struct {
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
 	plant.Wanted(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
 	var cases []plant.Case
 	for _, d := range defects {

@@ -66,8 +66,8 @@ func Try(ctx context.Context, root string, cases []Case, most int, env ...string
 	if err := Build(ctx, root, pkg, bugs, binary); err != nil {
 		return err
 	}
-	run := func(bug int, test string) ([]byte, error) {
-		cmd := Command(ctx, binary, pkg, bug, "-test.run=^("+test+")$", "-test.failfast", "-test.timeout=1m")
+	run := func(bug int, test, timeout string) ([]byte, error) {
+		cmd := Command(ctx, binary, pkg, bug, "-test.run=^("+test+")$", "-test.failfast", "-test.timeout="+timeout)
 		cmd.Env = append(cmd.Environ(), env...)
 		return cmd.CombinedOutput()
 	}
@@ -81,7 +81,7 @@ func Try(ctx context.Context, root string, cases []Case, most int, env ...string
 		needed = append(needed, tests[bug])
 	}
 	slices.Sort(needed)
-	if out, err := run(-1, strings.Join(slices.Compact(needed), "|")); err != nil {
+	if out, err := run(-1, strings.Join(slices.Compact(needed), "|"), "10m"); err != nil { // these are all tests, perhaps on a busy machine
 		return fmt.Errorf("without a bug: %w\n%s", err, out)
 	}
 	missed := make([]error, len(chosen))
@@ -89,7 +89,7 @@ func Try(ctx context.Context, root string, cases []Case, most int, env ...string
 	tries.SetLimit(atOnce)
 	for i, bug := range chosen {
 		tries.Go(func() error {
-			out, err := run(bug, tests[bug])
+			out, err := run(bug, tests[bug], "1m")
 			if err == nil {
 				missed[i] = fmt.Errorf("%s has not found %s %v\n%s", tests[bug], cases[bug].Name, bugs[bug], out)
 			} else if !failed(err) {
