@@ -191,7 +191,7 @@ func policyGraph(rng *rand.Rand, n int) *kahn.Graph {
 // reads and however the State changes meanwhile. Signals are created at any time.
 func TestCallbacksSeeOnePoint(t *testing.T) {
 	t.Parallel()
-	for seed := range seeds(t, size(150, 40, 40_000)) {
+	for seed := range seeds(t, size(150, 40, 10_000)) {
 		rng := rand.New(rand.NewPCG(seed, 13))
 		const n = 9
 		mode := []kahn.Option{kahn.Eager, kahn.Waves}[rng.IntN(2)]
